@@ -1,0 +1,12 @@
+//! The pure rules of a live room.
+//!
+//! Everything here is synchronous, takes `now` and a seeded random source, and returns decisions. It links neither tokio
+//! nor serde, reads no clock and does no I/O, so the embedded server, a cluster and the simulator run the same rules.
+#![forbid(unsafe_code)]
+
+pub mod ids;
+pub mod names;
+pub mod record;
+pub mod rng;
+pub mod routing;
+pub mod time;

@@ -1,0 +1,359 @@
+//! What a log holds: one record per decision, in order, and the typed body each kind carries.
+
+use std::sync::Arc;
+
+use crate::ids::{Epoch, EventId, Partition, Pseq, Revision, Seq};
+use crate::names::{ClientMsgId, Key, RoomId, UserId};
+use crate::routing;
+use crate::time::Wall;
+
+/// One entry of a log. `epoch` and `seq` are given when the batch is sealed and never change.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Record {
+    pub epoch: Epoch,
+    pub seq: Seq,
+    /// `None` only for records of the log itself (EpochStart).
+    pub room: Option<RoomId>,
+    /// Log time: never lower than the record before it.
+    pub ts: Wall,
+    /// Where it was admitted; `local` when embedded.
+    pub region: Arc<str>,
+    pub user: Option<UserId>,
+    pub client_msg_id: Option<ClientMsgId>,
+    /// Set on priority events that every viewer gets.
+    pub pseq: Option<Pseq>,
+    pub verdict: Verdict,
+    /// Version of the room's policy at the moment the id was given.
+    pub policy_version: u32,
+    pub audience: Audience,
+    /// Where it came from in another log, so that it is taken over once.
+    pub source: Option<Source>,
+    pub body: Body,
+}
+
+impl Record {
+    pub fn event_id(&self) -> EventId {
+        EventId::at(self.epoch, self.seq)
+    }
+
+    pub fn partition(&self) -> Partition {
+        self.room.as_ref().map_or(Partition(0), routing::partition_of)
+    }
+
+    /// The lane it is served in; `None` for records that no viewer is sent.
+    pub fn lane(&self) -> Option<Lane> {
+        match (&self.body, self.audience) {
+            (_, Audience::Nobody) => None,
+            (Body::Comment(_), _) => Some(Lane::Comment),
+            (Body::Score(_) | Body::Gift(_) | Body::Retract(_) | Body::Config(_), _) => Some(Lane::Priority),
+            (Body::EpochStart | Body::Room(_) | Body::Ban(_) | Body::Unban(_) | Body::Erased, _) => None,
+        }
+    }
+
+    /// Whether it flushes what waits in the merge window before it (gifts ride with the comments).
+    pub fn closes_window(&self) -> bool {
+        self.lane() == Some(Lane::Priority) && !matches!(self.body, Body::Gift(_))
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Lane {
+    /// Scores, retracts, config, gifts: complete or told.
+    Priority,
+    /// Comments: may be passed over, counted.
+    Comment,
+    /// Likes, viewers, keep fraction: the last value wins.
+    Latest,
+    /// Site-wide banners.
+    Site,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// No classifier looked at it (policy `off`, scores, operators).
+    Unjudged,
+    Allow,
+    Flag,
+    Block,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Audience {
+    Everyone,
+    /// Only the author's own connections and the room's moderators.
+    Author,
+    /// Kept for the log's readers; no viewer is sent it.
+    Nobody,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Source {
+    pub log: Arc<str>,
+    pub id: EventId,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub enum Body {
+    /// Record 0 of each epoch; carries nothing but its place.
+    EpochStart,
+    Comment(Comment),
+    Score(Score),
+    Gift(Gift),
+    Retract(Retract),
+    /// What viewers must know of a room's change: only the changed keys.
+    Config(Config),
+    /// The whole room record after an operator's change (private; the matching `Config` follows it).
+    Room(Arc<Room>),
+    Ban(Ban),
+    Unban(UserId),
+    /// Header kept, body gone (retention or erase).
+    Erased,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Comment {
+    pub display: Arc<str>,
+    pub badges: Arc<[Arc<str>]>,
+    pub text: Arc<str>,
+    pub reply_to: Option<EventId>,
+}
+
+/// One revision of one score event. Identity: (match, provider, event, revision).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Score {
+    pub match_id: Key,
+    pub provider: Key,
+    /// The provider's own event id (`key` on the wire).
+    pub event: Key,
+    pub revision: Revision,
+    pub kind: ScoreKind,
+    pub state: ScoreState,
+    pub home: u32,
+    pub away: u32,
+    /// As the provider writes it: "78", "90+2", "HT".
+    pub minute: Option<Arc<str>>,
+    /// A higher revision was already there.
+    pub superseded: bool,
+    /// From a recovery replay: not news.
+    pub historical: bool,
+    /// Digest of the canonical payload, to tell a repeat from a conflict.
+    pub digest: [u8; 16],
+    /// Extra JSON from the provider; kept, never fanned out.
+    pub data: Option<Arc<str>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum ScoreKind {
+    KickOff,
+    Goal,
+    OwnGoal,
+    Penalty,
+    PenaltyMissed,
+    YellowCard,
+    SecondYellow,
+    RedCard,
+    Substitution,
+    Var,
+    HalfTime,
+    SecondHalf,
+    ExtraTime,
+    PenaltyShootout,
+    FullTime,
+    Correction,
+    Score,
+}
+
+impl ScoreKind {
+    /// Every kind with its wire name; the closed list a provider may send.
+    pub const ALL: [(ScoreKind, &'static str); 17] = [
+        (ScoreKind::KickOff, "kick_off"),
+        (ScoreKind::Goal, "goal"),
+        (ScoreKind::OwnGoal, "own_goal"),
+        (ScoreKind::Penalty, "penalty"),
+        (ScoreKind::PenaltyMissed, "penalty_missed"),
+        (ScoreKind::YellowCard, "yellow_card"),
+        (ScoreKind::SecondYellow, "second_yellow"),
+        (ScoreKind::RedCard, "red_card"),
+        (ScoreKind::Substitution, "substitution"),
+        (ScoreKind::Var, "var"),
+        (ScoreKind::HalfTime, "half_time"),
+        (ScoreKind::SecondHalf, "second_half"),
+        (ScoreKind::ExtraTime, "extra_time"),
+        (ScoreKind::PenaltyShootout, "penalty_shootout"),
+        (ScoreKind::FullTime, "full_time"),
+        (ScoreKind::Correction, "correction"),
+        (ScoreKind::Score, "score"),
+    ];
+
+    pub fn name(self) -> &'static str {
+        ScoreKind::ALL[self as usize].1
+    }
+    pub fn parse(name: &str) -> Option<ScoreKind> {
+        ScoreKind::ALL.iter().find(|(_, n)| *n == name).map(|(k, _)| *k)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ScoreState {
+    Confirmed,
+    Provisional,
+    UnderReview,
+    Withdrawn,
+}
+
+impl ScoreState {
+    pub const ALL: [(ScoreState, &'static str); 4] = [
+        (ScoreState::Confirmed, "confirmed"),
+        (ScoreState::Provisional, "provisional"),
+        (ScoreState::UnderReview, "under_review"),
+        (ScoreState::Withdrawn, "withdrawn"),
+    ];
+    pub fn name(self) -> &'static str {
+        ScoreState::ALL[self as usize].1
+    }
+    pub fn parse(name: &str) -> Option<ScoreState> {
+        ScoreState::ALL.iter().find(|(_, n)| *n == name).map(|(s, _)| *s)
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Gift {
+    pub gift_id: Key,
+    pub display: Arc<str>,
+    pub item: Arc<str>,
+    pub count: u32,
+    pub amount_micros: u64,
+    pub currency: Arc<str>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Retract {
+    pub target: RetractTarget,
+    pub reason: Arc<str>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RetractTarget {
+    Event(EventId),
+    User(UserId),
+    All,
+}
+
+/// Only what changed; `None` means unchanged.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Config {
+    pub title: Option<Arc<str>>,
+    pub state: Option<RoomState>,
+    pub slow_mode_seconds: Option<u32>,
+    /// When slow mode ends by itself; `Some(None)` = open-ended.
+    pub until_ts: Option<Option<Wall>>,
+    pub moderation_policy: Option<Policy>,
+    pub pinned: Option<Arc<[EventId]>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RoomState {
+    Scheduled,
+    Live,
+    Settling,
+    Closed,
+}
+
+impl RoomState {
+    pub const ALL: [(RoomState, &'static str); 4] = [
+        (RoomState::Scheduled, "scheduled"),
+        (RoomState::Live, "live"),
+        (RoomState::Settling, "settling"),
+        (RoomState::Closed, "closed"),
+    ];
+    pub fn name(self) -> &'static str {
+        RoomState::ALL[self as usize].1
+    }
+    pub fn parse(name: &str) -> Option<RoomState> {
+        RoomState::ALL.iter().find(|(_, n)| *n == name).map(|(s, _)| *s)
+    }
+}
+
+/// How comments are judged before they are shown. The server builds `Off`; the others are rules of the owner already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Policy {
+    Off,
+    PostModerateFast,
+    PreModerate,
+    PreModerateStrict,
+}
+
+impl Policy {
+    pub const ALL: [(Policy, &'static str); 4] = [
+        (Policy::Off, "off"),
+        (Policy::PostModerateFast, "post-moderate-fast"),
+        (Policy::PreModerate, "pre-moderate"),
+        (Policy::PreModerateStrict, "pre-moderate-strict"),
+    ];
+    pub fn name(self) -> &'static str {
+        Policy::ALL[self as usize].1
+    }
+    pub fn parse(name: &str) -> Option<Policy> {
+        Policy::ALL.iter().find(|(_, n)| *n == name).map(|(p, _)| *p)
+    }
+}
+
+/// A room's settings, as an operator set them. Identity and history live in the log; this is its newest value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Room {
+    pub title: Arc<str>,
+    pub state: RoomState,
+    pub matches: Vec<Key>,
+    pub anonymous_view: bool,
+    pub anonymous_publish: bool,
+    /// Listed by `GET /v1/rooms`.
+    pub listed: bool,
+    /// Accepted comments a second in the whole room.
+    pub rate: u32,
+    /// Accepted comments a second and burst of one user.
+    pub user_rate: u32,
+    pub user_burst: u32,
+    /// Fixed merge window; `None` follows the room's size.
+    pub merge_ms: Option<u32>,
+    pub resume_window_seconds: u32,
+    pub retention_days: u32,
+    pub slow_mode_seconds: u32,
+    pub slow_mode_until: Option<Wall>,
+    pub moderation_policy: Policy,
+    pub pinned: Vec<EventId>,
+    /// Grows by one with each change; the `ETag` of the room.
+    pub version: u64,
+}
+
+impl Room {
+    /// A room as it is when first used in development mode or put without settings. Source: protocol.md, limits.
+    pub fn fresh(title: &str) -> Room {
+        Room {
+            title: title.into(),
+            state: RoomState::Live,
+            matches: Vec::new(),
+            anonymous_view: true,
+            anonymous_publish: true,
+            listed: true,
+            rate: 2_000,
+            user_rate: 2,
+            user_burst: 40,
+            merge_ms: None,
+            resume_window_seconds: 300,
+            retention_days: 14,
+            slow_mode_seconds: 0,
+            slow_mode_until: None,
+            moderation_policy: Policy::Off,
+            pinned: Vec::new(),
+            version: 0,
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ban {
+    pub user: UserId,
+    /// Log time at which it ends by itself.
+    pub until: Option<Wall>,
+    pub reason: Arc<str>,
+}

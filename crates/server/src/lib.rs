@@ -1,0 +1,6 @@
+//! The three roles of a Grandstand server: gateway (sockets), shard (the log's owner), control (HTTP API and operators).
+//!
+//! The roles never import each other; they meet in [`link`] alone.
+#![forbid(unsafe_code)]
+
+pub mod link;
