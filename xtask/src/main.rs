@@ -1,1 +1,63 @@
-fn main() {}
+//! Project tasks. `cargo xtask test` is the one command that proves the product; `cargo xtask tidy` holds the structure.
+
+mod sim;
+mod suites;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "xtask", about = "Project tasks")]
+struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Floors, module borders, forbidden dependencies, document rules.
+    Tidy,
+    /// Every test: format, tidy, lints, unit and property tests, simulator, process tests, real clients, browser, replay.
+    Test {
+        /// Run only these suites (names as printed).
+        #[arg(long)]
+        only: Vec<String>,
+    },
+    /// The simulator: `--seed N --seconds S`, or any of its own flags.
+    Sim {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// The long forms of the proofs (hours); results go to docs/benchmarks.md by hand.
+    Long,
+    /// The figures of docs/benchmarks.md, one by one.
+    Bench {
+        #[arg(long)]
+        only: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    let root = root();
+    let done = match Args::parse().task {
+        Task::Tidy => tidy::run(&root),
+        Task::Test { only } => suites::test(&root, &only),
+        Task::Sim { args } => sim::run(&root, &args),
+        Task::Long => suites::long(&root),
+        Task::Bench { only } => suites::bench(&root, &only),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => {
+            eprintln!("error: {fault:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lives in the workspace").to_path_buf()
+}

@@ -1,0 +1,193 @@
+// What a room looks like, as a pure function of its snapshot and events. No DOM, no clock, no network: tested as scripts.
+
+/** Entries kept; older ones leave the page. */
+export const ENTRIES_MAX = 300;
+
+const PRIORITY = new Set(['score_event', 'retract', 'config', 'gift']);
+
+/** A room nobody has told us anything about. */
+export function emptyRoom(roomId) {
+  return {
+    roomId, title: roomId, cursor: 0, pseq: null, config: {}, scores: new Map(), entries: [], ids: new Set(),
+    retracted: new Set(), skipped: 0, holes: 0, counters: {}, mine: new Map(), changed: new Set(),
+  };
+}
+
+const scoreKey = (s) => `${s.match_id}\u0000${s.key}`;
+
+/** The score to show for each match: the last news by id among the highest revisions that stand. */
+export function scoreboard(room) {
+  const byMatch = new Map();
+  for (const s of room.scores.values()) {
+    if (s.state === 'withdrawn' || !s.score) continue;
+    const shown = byMatch.get(s.match_id);
+    if (!shown || (s.event_id ?? 0) > (shown.event_id ?? 0)) byMatch.set(s.match_id, s);
+  }
+  return [...byMatch.values()];
+}
+
+function keepScore(room, s) {
+  const known = room.scores.get(scoreKey(s));
+  if (known && (known.revision ?? 0) >= (s.revision ?? 0)) return false;
+  room.scores.set(scoreKey(s), s);
+  room.changed.add('scores');
+  return true;
+}
+
+function insert(room, entry) {
+  if (entry.id !== undefined) {
+    if (room.ids.has(entry.id)) return;
+    room.ids.add(entry.id);
+  }
+  room.entries.push(entry);
+  room.changed.add('entries');
+  while (room.entries.length > ENTRIES_MAX) {
+    const gone = room.entries.shift();
+    if (gone.id !== undefined) room.ids.delete(gone.id);
+  }
+}
+
+function comment(room, c) {
+  const hidden = room.retracted.has(c.event_id);
+  const own = c.client_msg_id === undefined ? undefined : room.mine.get(c.client_msg_id);
+  if (own) {
+    // The optimistic line takes its place in room order: the shown copy is the server's.
+    room.mine.delete(c.client_msg_id);
+    room.entries = room.entries.filter((e) => e !== own);
+  }
+  if (room.ids.has(c.event_id)) {
+    room.changed.add('entries');
+    return;
+  }
+  insert(room, {
+    type: 'comment', id: c.event_id, user: c.user ?? {}, body: hidden ? '' : c.body, ts: c.ts, retracted: hidden,
+    mine: own !== undefined, fate: own === undefined ? undefined : 'sent',
+  });
+}
+
+function retract(room, r) {
+  const hits = (e) => e.type === 'comment' && (r.all === true || e.id === r.target_event_id
+    || (r.user_id !== undefined && e.user?.id === r.user_id));
+  if (r.target_event_id !== undefined) room.retracted.add(r.target_event_id);
+  for (const e of room.entries) {
+    if (hits(e)) { e.retracted = true; e.body = ''; e.reason = r.reason; e.version = (e.version ?? 0) + 1; }
+  }
+  room.changed.add('entries');
+}
+
+/** Takes a snapshot as the starting picture; what is already shown stays and is joined by id. */
+export function applySnapshot(room, snapshot) {
+  room.cursor = Math.max(room.cursor, snapshot.as_of_event_id ?? 0);
+  room.pseq = snapshot.as_of_pseq ?? room.pseq;
+  room.config = { ...room.config, ...(snapshot.config ?? {}) };
+  room.title = room.config.title || room.roomId;
+  room.counters = snapshot.counters ?? {};
+  for (const s of snapshot.scores ?? []) keepScore(room, s);
+  for (const c of snapshot.recent_comments ?? []) comment(room, c);
+  room.entries.sort((a, b) => (a.id ?? Infinity) - (b.id ?? Infinity));
+  room.changed.add('head').add('scores').add('entries');
+}
+
+/** Applies one event. Returns what the shell must do: `null`, or `{refetch: url}`. */
+export function apply(room, e) {
+  if (typeof e.event_id === 'number') {
+    if (e.event_id <= room.cursor) return null;
+    room.cursor = e.event_id;
+  }
+  if (PRIORITY.has(e.type) && typeof e.pseq === 'number') {
+    if (room.pseq !== null && e.pseq > room.pseq + 1) room.holes += e.pseq - room.pseq - 1;
+    room.pseq = Math.max(room.pseq ?? 0, e.pseq);
+  }
+  switch (e.type) {
+    case 'hello':
+      room.config = { ...room.config, ...e.config };
+      room.title = room.config.title || room.roomId;
+      if (typeof e.cursor === 'number') room.cursor = e.cursor;
+      if (typeof e.pseq === 'number') room.pseq = e.pseq;
+      room.changed.add('head');
+      return null;
+    case 'comment':
+      comment(room, e);
+      return null;
+    case 'score_event':
+      if (keepScore(room, e) && !e.historical && !e.superseded) insert(room, { type: 'score', id: e.event_id, score: e });
+      return null;
+    case 'gift':
+      insert(room, { type: 'gift', id: e.event_id, gift: e });
+      return null;
+    case 'retract':
+      retract(room, e);
+      return null;
+    case 'config':
+      room.config = { ...room.config, ...e };
+      room.title = room.config.title || room.roomId;
+      room.changed.add('head');
+      if (e.slow_mode_seconds !== undefined) insert(room, { type: 'note', id: e.event_id, text: slowModeText(e.slow_mode_seconds) });
+      else if (e.state !== undefined) insert(room, { type: 'note', id: e.event_id, text: `The room is ${e.state}.` });
+      return null;
+    case 'skipped':
+      room.skipped += e.count ?? 0;
+      insert(room, { type: 'note', text: `${e.count} comments passed over: this connection was too slow for them.` });
+      return null;
+    case 'counters':
+      room.counters = { ...room.counters, ...e };
+      room.changed.add('head');
+      return null;
+    case 'snapshot_required':
+      if (typeof e.cursor === 'number') room.cursor = e.cursor;
+      return { refetch: e.snapshot_url };
+    case 'publish_ack':
+      settle(room, e.client_msg_id, 'sent');
+      return null;
+    case 'rate_limited':
+      settle(room, e.client_msg_id, 'refused', { reason: `${reasonText(e.reason)}`, retryAfterMs: e.retry_after_ms });
+      return null;
+    case 'moderation_failed':
+      settle(room, e.client_msg_id, 'refused', { reason: e.reason ?? 'not allowed by moderation' });
+      return null;
+    case 'moderation_pending':
+      settle(room, e.client_msg_id, 'waiting', { reason: 'waiting for moderation', retryAfterMs: e.retry_after_ms });
+      return null;
+    case 'error':
+      if (e.client_msg_id !== undefined) {
+        settle(room, e.client_msg_id, 'refused', { reason: e.message ?? e.code, retryAfterMs: e.retry_after_ms });
+      }
+      return null;
+    default:
+      return null;
+  }
+}
+
+/** Puts the reader's own comment on the page before the server has answered. */
+export function optimistic(room, clientMsgId, user, body, ts) {
+  const entry = { type: 'comment', user, body, ts, mine: true, fate: 'sending', clientMsgId, version: 0 };
+  room.mine.set(clientMsgId, entry);
+  insert(room, entry);
+}
+
+function settle(room, clientMsgId, fate, more = {}) {
+  const entry = room.mine.get(clientMsgId);
+  if (!entry) return;
+  Object.assign(entry, { fate, ...more, version: entry.version + 1 });
+  if (fate === 'refused') room.mine.delete(clientMsgId);
+  room.changed.add('entries');
+}
+
+/** Own comments without a definite answer: to be sent again, with the same key, after a reconnect. */
+export function undecided(room) {
+  return [...room.mine.values()].filter((e) => e.fate === 'sending' || e.fate === 'waiting');
+}
+
+function slowModeText(seconds) {
+  return seconds > 0 ? `Slow mode: one comment every ${seconds} s.` : 'Slow mode is off.';
+}
+
+function reasonText(reason) {
+  switch (reason) {
+    case 'slow_mode': return 'slow mode';
+    case 'user_rate': return 'you write too fast';
+    case 'room_rate': return 'the room is too busy';
+    case 'ip_rate': return 'too many from your address';
+    default: return reason ?? 'too many';
+  }
+}

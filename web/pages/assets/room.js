@@ -1,0 +1,287 @@
+// The room page's shell: it moves bytes between the stream, the pure model and the document. Text is always text.
+
+import { apply, applySnapshot, emptyRoom, optimistic, scoreboard, undecided } from './model.js';
+import { RoomStream } from './stream.js';
+
+const roomId = decodeURIComponent(location.pathname.split('/')[2] ?? '');
+const room = emptyRoom(roomId);
+const el = (id) => document.getElementById(id);
+const [feed, pill, scores, stateTag, note, text, nameInput] =
+  ['feed', 'pill', 'scores', 'state', 'composer-note', 'composer-text', 'composer-name'].map(el);
+const api = `/v1/rooms/${encodeURIComponent(roomId)}`;
+
+// ---- identity: a named guest of this browser, or a token handed over in the fragment (never in the query, never logged)
+const handed = new URLSearchParams(location.hash.slice(1)).get('token');
+if (handed) history.replaceState(null, '', location.pathname);
+let guest = JSON.parse(localStorage.getItem('grandstand.guest') ?? 'null');
+if (guest && guest.expires < Date.now()) guest = null;
+if (handed) guest = { token: handed, name: claim(handed, 'name') ?? claim(handed, 'sub') ?? 'you', id: claim(handed, 'sub'), expires: Infinity };
+el('name-row').hidden = guest !== null;
+
+function claim(token, key) {
+  try {
+    const part = token.split('.')[1].replaceAll('-', '+').replaceAll('_', '/');
+    return JSON.parse(new TextDecoder().decode(Uint8Array.from(atob(part), (c) => c.charCodeAt(0))))[key];
+  } catch {
+    return undefined;
+  }
+}
+
+async function becomeGuest(name) {
+  const response = await fetch('/v1/guest', {
+    method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ name, room_id: roomId }),
+  });
+  const body = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Error(body.detail ?? body.title ?? `HTTP ${response.status}`);
+  const exp = claim(body.token, 'exp');
+  guest = { token: body.token, name, id: claim(body.token, 'sub'), expires: (exp ?? 0) * 1000 };
+  localStorage.setItem('grandstand.guest', JSON.stringify(guest));
+  el('name-row').hidden = true;
+  stream.renew();
+}
+
+// ---- painting: at most once per animation frame, and only what changed
+const nodes = new Map();
+let painting = false;
+let pinned = true;
+let unread = 0;
+let scoreSeen = new Map();
+
+function paintSoon() {
+  if (painting) return;
+  painting = true;
+  requestAnimationFrame(() => { painting = false; paint(); });
+  // A hidden tab gets no animation frame; its document is brought up to date when it is shown.
+}
+
+const time = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit' });
+
+function span(className, content) {
+  const s = document.createElement('span');
+  s.className = className;
+  s.textContent = content;
+  return s;
+}
+
+const HUE_STEPS = 24;
+function hue(name) {
+  let h = 0;
+  for (const c of name) h = (h * 31 + c.codePointAt(0)) >>> 0;
+  return (h % HUE_STEPS) * (360 / HUE_STEPS);
+}
+
+function fateText(e) {
+  switch (e.fate) {
+    case 'sending': return 'sending…';
+    case 'waiting': return `${e.reason}…`;
+    case 'sent': return 'sent';
+    case 'refused': {
+      const wait = e.retryAfterMs === undefined ? '' : `, try again in ${Math.ceil(e.retryAfterMs / 1000)} s`;
+      return `not sent: ${e.reason}${wait}`;
+    }
+    default: return '';
+  }
+}
+
+function scoreLine(s) {
+  const minute = s.minute ? `${s.minute}${/^\d/.test(s.minute) ? '′' : ''} ` : '';
+  const kind = (s.kind ?? 'score').replaceAll('_', ' ');
+  const figures = s.score ? ` ${s.score.home}–${s.score.away}` : '';
+  const mark = s.state && s.state !== 'confirmed' ? ` (${s.state.replaceAll('_', ' ')})` : s.revision > 1 ? ' (corrected)' : '';
+  return `${minute}${kind}${figures}${mark}`;
+}
+
+function draw(li, e) {
+  li.replaceChildren();
+  li.className = '';
+  if (e.type === 'score') {
+    li.className = `event ${/goal|penalty$/.test(e.score.kind ?? '') ? 'goal' : ''}`;
+    li.textContent = `${e.score.match_id} · ${scoreLine(e.score)}`;
+  } else if (e.type === 'gift') {
+    li.className = 'event';
+    li.textContent = `${e.gift.user?.display ?? e.gift.user?.id ?? 'Someone'} sent ${e.gift.count ?? 1} × ${e.gift.item}`;
+  } else if (e.type === 'note') {
+    li.className = 'event';
+    li.textContent = e.text;
+  } else if (e.retracted) {
+    li.className = 'retracted';
+    li.textContent = e.reason ? `Removed: ${e.reason}` : 'Removed';
+  } else {
+    if (e.mine) li.className = e.fate === 'refused' ? 'mine refused' : 'mine';
+    const who = span('who', e.user?.display ?? e.user?.id ?? 'someone');
+    who.style.setProperty('color', `hsl(${hue(e.user?.id ?? who.textContent)} 60% var(--who-light, 40%))`);
+    li.append(span('time', e.ts ? time.format(e.ts) : ''));
+    for (const badge of e.user?.badges ?? []) li.append(span('badge', badge));
+    li.append(who, document.createTextNode(e.body));
+    if (e.fate) li.append(span('fate', fateText(e)));
+  }
+}
+
+function paint() {
+  const changed = room.changed;
+  room.changed = new Set();
+  if (changed.has('head')) {
+    el('title').textContent = room.title;
+    document.title = `${room.title} · Grandstand`;
+  }
+  if (changed.has('scores')) paintScores();
+  if (!changed.has('entries')) return;
+  const before = feed.scrollHeight - feed.scrollTop;
+  const wanted = new Set(room.entries);
+  for (const [entry, li] of nodes) {
+    if (!wanted.has(entry)) { li.remove(); nodes.delete(entry); }
+  }
+  let added = 0;
+  let at = feed.firstElementChild;
+  for (const entry of room.entries) {
+    let li = nodes.get(entry);
+    const stamp = `${entry.version ?? 0}`;
+    if (!li) {
+      li = document.createElement('li');
+      draw(li, entry);
+      li.dataset.stamp = stamp;
+      nodes.set(entry, li);
+      if (entry.type === 'comment' && !entry.mine) added += 1;
+    } else if (li.dataset.stamp !== stamp) {
+      draw(li, entry);
+      li.dataset.stamp = stamp;
+    }
+    if (li === at) at = at.nextElementSibling;
+    else feed.insertBefore(li, at);
+  }
+  if (pinned) {
+    feed.scrollTop = feed.scrollHeight;
+  } else {
+    feed.scrollTop = Math.max(0, feed.scrollHeight - before - addedHeight(added));
+    unread += added;
+    pill.textContent = `${unread} new`;
+    pill.hidden = unread === 0;
+  }
+}
+
+/** Height of the last `n` entries: how far the picture must not move while the reader looks back. */
+function addedHeight(n) {
+  let height = 0;
+  for (let li = feed.lastElementChild; li && n > 0; li = li.previousElementSibling, n -= 1) height += li.offsetHeight;
+  return height;
+}
+
+function paintScores() {
+  const board = scoreboard(room);
+  scores.hidden = board.length === 0;
+  scores.replaceChildren(...board.map((s) => {
+    const line = document.createElement('div');
+    const stamp = `${s.event_id}:${s.revision}`;
+    line.className = scoreSeen.has(s.match_id) && scoreSeen.get(s.match_id) !== stamp ? 'score flash' : 'score';
+    if (line.className.includes('flash')) el('latest').textContent = `${s.match_id}: ${scoreLine(s)}`;
+    scoreSeen.set(s.match_id, stamp);
+    line.append(span('figures', `${s.score.home} – ${s.score.away}`), span('match', s.match_id));
+    if (s.minute) line.append(span('mark', /^\d/.test(s.minute) ? `${s.minute}′` : s.minute));
+    if (s.state && s.state !== 'confirmed') line.append(span('mark', s.state.replaceAll('_', ' ')));
+    else if (s.revision > 1) line.append(span('mark', 'corrected'));
+    return line;
+  }));
+}
+
+feed.addEventListener('scroll', () => {
+  pinned = feed.scrollHeight - feed.scrollTop - feed.clientHeight < 48;
+  if (pinned) { unread = 0; pill.hidden = true; }
+}, { passive: true });
+pill.addEventListener('click', () => { pinned = true; unread = 0; pill.hidden = true; feed.scrollTop = feed.scrollHeight; });
+new ResizeObserver(() => { if (pinned) feed.scrollTop = feed.scrollHeight; }).observe(feed);
+document.addEventListener('visibilitychange', () => { if (!document.hidden) paintSoon(); });
+
+// ---- the stream
+async function loadSnapshot(url) {
+  const response = await fetch(url ?? `${api}/snapshot`, {
+    headers: guest ? { authorization: `Bearer ${guest.token}` } : {},
+  });
+  if (!response.ok) {
+    const body = await response.json().catch(() => ({}));
+    throw Object.assign(new Error(body.detail ?? body.title ?? `HTTP ${response.status}`), { status: response.status });
+  }
+  applySnapshot(room, await response.json());
+  paintSoon();
+}
+
+let lastRefetch = -Infinity;
+const stream = new RoomStream(roomId, {
+  cursor: () => room.cursor,
+  token: () => guest?.token ?? null,
+  events(events) {
+    for (const e of events) {
+      const ask = apply(room, e);
+      // Snapshot and stream overlap and are joined by id; one refetch in 30 s is enough for any answer of the server.
+      if (ask && performance.now() - lastRefetch > 30_000) {
+        lastRefetch = performance.now();
+        loadSnapshot(ask.refetch).catch((fault) => say(`Could not reload the room: ${fault.message}`, 'bad'));
+      }
+    }
+    paintSoon();
+  },
+  state(name, detail) {
+    stateTag.dataset.state = name;
+    switch (name) {
+      case 'live':
+        stateTag.textContent = 'Live';
+        for (const e of undecided(room)) stream.send({ op: 'publish', client_msg_id: e.clientMsgId, body: e.body });
+        break;
+      case 'connecting': stateTag.textContent = 'Connecting…'; break;
+      case 'waiting': stateTag.textContent = detail.ms > 1500 ? `Reconnecting in ${Math.round(detail.ms / 1000)} s` : 'Reconnecting…'; break;
+      case 'stopped': {
+        stateTag.textContent = 'Stopped';
+        say(`This room can't be watched: ${detail.reason || `code ${detail.code}`}`, 'bad');
+        if (guest && detail.code === 4003) { localStorage.removeItem('grandstand.guest'); }
+        break;
+      }
+      default: stateTag.textContent = name;
+    }
+  },
+});
+
+// ---- the composer
+function say(what, kind) {
+  note.textContent = what;
+  if (kind) note.dataset.kind = kind; else delete note.dataset.kind;
+}
+
+function publish(body) {
+  const id = crypto.randomUUID?.() ?? `${Date.now()}-${Math.random().toString(36).slice(2)}`;
+  optimistic(room, id, { id: guest.id, display: guest.name, badges: [] }, body, Date.now());
+  pinned = true;
+  paintSoon();
+  if (!stream.send({ op: 'publish', client_msg_id: id, body })) say('Not connected: it is sent when the connection is back.', 'warn');
+  else say('');
+}
+
+el('composer').addEventListener('submit', async (event) => {
+  event.preventDefault();
+  const body = text.value.trim();
+  if (body === '') return;
+  try {
+    if (!guest) {
+      const name = nameInput.value.trim();
+      if (name === '') { say('Choose a name first.', 'warn'); nameInput.focus(); return; }
+      await becomeGuest(name);
+    }
+    text.value = '';
+    text.style.height = '';
+    publish(body);
+  } catch (fault) {
+    say(fault.message, 'bad');
+  }
+});
+text.addEventListener('keydown', (event) => {
+  if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) { event.preventDefault(); el('composer').requestSubmit(); }
+});
+text.addEventListener('input', () => { text.style.height = ''; text.style.height = `${Math.min(128, text.scrollHeight + 2)}px`; });
+
+// ---- start: snapshot, then the stream from its cursor
+el('title').textContent = roomId;
+try {
+  await loadSnapshot();
+} catch (fault) {
+  // A room that does not exist yet has no snapshot; the stream says what is the matter with the rest.
+  if (fault.status !== 404) say(`No snapshot: ${fault.message}`, 'warn');
+}
+stream.start();

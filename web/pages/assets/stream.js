@@ -1,0 +1,131 @@
+// One WebSocket to one room, kept alive: reconnects by the protocol's ranges and resumes from the cursor it is given.
+
+const SUBPROTOCOL = 'grandstand.v1';
+/** No byte for this long (the server pings every 20-25 s, but pings are invisible here, so the page asks itself). */
+const SILENCE_MS = 45_000;
+const PING_MS = 20_000;
+
+/**
+ * Decorrelated back-off for failures without a code.
+ * `previous` and the answer in ms, 500 to 20 000; `draw` in [0, 1).
+ */
+export function backoff(previous, draw) {
+  return Math.min(20_000, 500 + draw * (Math.max(500, previous) * 3 - 500));
+}
+
+/** What a close code asks for: 'stop', 'wait' (use the delays told) or 'resume'. */
+export function rangeOf(code) {
+  if (code >= 4000 && code < 4100) return 'stop';
+  if (code >= 4100 && code < 4200) return 'wait';
+  if (code >= 4200 && code < 4300) return 'resume';
+  return 'retry';
+}
+
+export class RoomStream {
+  /** `on`: {events(list), state(name, detail), cursor() -> number, token() -> string | null}. */
+  constructor(roomId, on) {
+    this.url = `${location.protocol === 'https:' ? 'wss' : 'ws'}://${location.host}/v1/rooms/${encodeURIComponent(roomId)}/stream`;
+    this.on = on;
+    this.socket = null;
+    this.wait = 0;
+    this.stopped = false;
+    this.lastResume = -Infinity;
+    this.close = null;
+    addEventListener('online', () => this.wake());
+    addEventListener('offline', () => this.drop('offline'));
+    addEventListener('pageshow', () => this.wake());
+    document.addEventListener('visibilitychange', () => { if (!document.hidden) this.wake(); });
+  }
+
+  start() {
+    this.stopped = false;
+    clearTimeout(this.timer);
+    this.timer = undefined;
+    this.on.state('connecting');
+    const token = this.on.token();
+    const protocols = token ? [SUBPROTOCOL, `bearer.${token}`] : [SUBPROTOCOL];
+    const socket = new WebSocket(this.url, protocols);
+    this.socket = socket;
+    this.close = null;
+    this.greeted = false;
+    socket.onopen = () => {
+      const cursor = this.on.cursor();
+      socket.send(JSON.stringify(cursor > 0 ? { op: 'hello', last_event_id: cursor } : { op: 'hello' }));
+      this.heard();
+    };
+    socket.onmessage = ({ data }) => {
+      if (socket !== this.socket) return;
+      this.heard();
+      const parsed = JSON.parse(data);
+      const events = Array.isArray(parsed) ? parsed : [parsed];
+      for (const e of events) {
+        if (e.type === 'hello') { this.greeted = true; this.wait = 0; this.on.state('live', e); }
+        if (e.type === 'close') this.close = e;
+      }
+      this.on.events(events);
+    };
+    socket.onclose = ({ code, reason }) => { if (socket === this.socket) this.ended(this.close ?? { code, reason }); };
+    this.heard();
+  }
+
+  /** Anything heard counts as life; silence means the socket object is a corpse and is let go of. */
+  heard() {
+    clearTimeout(this.silence);
+    clearTimeout(this.pinger);
+    this.silence = setTimeout(() => this.drop('silence'), SILENCE_MS);
+    this.pinger = setTimeout(() => this.send({ op: 'ping' }), PING_MS);
+  }
+
+  send(op) {
+    if (this.socket?.readyState !== WebSocket.OPEN || !this.greeted) return false;
+    this.socket.send(JSON.stringify(op));
+    return true;
+  }
+
+  /** Lets go of the socket without waiting for its close to be answered. */
+  drop(why) {
+    const socket = this.socket;
+    if (!socket) return;
+    this.socket = null;
+    socket.onclose = null;
+    socket.close();
+    this.ended({ code: 1006, reason: why });
+  }
+
+  /** Opens a new socket at once, from the cursor: another token, or the reader came back. */
+  renew() {
+    const socket = this.socket;
+    this.socket = null;
+    if (socket) { socket.onclose = null; socket.onmessage = null; socket.close(1000); }
+    this.start();
+  }
+
+  ended(close) {
+    clearTimeout(this.silence);
+    clearTimeout(this.pinger);
+    this.socket = null;
+    const range = rangeOf(close.code);
+    if (range === 'stop') {
+      this.stopped = true;
+      this.on.state('stopped', close);
+      return;
+    }
+    const now = performance.now();
+    let ms;
+    if (range === 'resume' && now - this.lastResume > 10_000) {
+      this.lastResume = now;
+      ms = 0;
+    } else if (close.retry_after_ms !== undefined || close.spread_ms !== undefined) {
+      ms = (close.retry_after_ms ?? 0) + Math.random() * (close.spread_ms ?? 0);
+    } else {
+      ms = this.wait = backoff(this.wait, Math.random());
+    }
+    this.on.state('waiting', { ...close, ms });
+    this.timer = setTimeout(() => this.start(), ms);
+  }
+
+  /** The network or the reader is back: do not sit out a back-off that was for their absence. */
+  wake() {
+    if (!this.stopped && !this.socket && this.timer !== undefined && navigator.onLine) this.start();
+  }
+}

@@ -1,0 +1,233 @@
+//! The suites of the one test command: each timed, each either passed or failed, none skipped.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use std::{env, fs};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::{sim, tidy};
+
+/// Seeds of the short simulator run; the long form takes a hundred times as many.
+const SIM_SEEDS_SHORT: u64 = 400;
+const SIM_SEEDS_LONG: u64 = 40_000;
+
+type Suite = (&'static str, fn(&Path) -> Result<()>);
+
+const TEST: &[Suite] = &[
+    ("format", format),
+    ("tidy", tidy::run),
+    ("lints", lints),
+    ("build", build),
+    ("unit", unit),
+    ("simulator", simulator),
+    ("planted", planted),
+    ("process", process),
+    ("clients", clients),
+    ("conformance", conformance),
+    ("browser", browser),
+    ("replay", replay),
+];
+
+pub fn test(root: &Path, only: &[String]) -> Result<()> {
+    run(root, TEST, only)
+}
+
+pub fn long(root: &Path) -> Result<()> {
+    run(root, &[("build", build), ("simulator-long", simulator_long), ("process-long", process_long)], &[])
+}
+
+pub fn bench(root: &Path, only: &[String]) -> Result<()> {
+    ensure!(
+        Command::new("cargo").current_dir(root).args(["build", "--release", "-p", "grandstand"]).status()?.success()
+    );
+    let script = root.join("tests/bench/run.py");
+    let mut python = Command::new("python3");
+    call(python.current_dir(root).arg(script).args(only))
+}
+
+fn run(root: &Path, suites: &[Suite], only: &[String]) -> Result<()> {
+    if let Some(unknown) = only.iter().find(|o| !suites.iter().any(|(name, _)| name == o)) {
+        bail!("no suite is called {unknown}");
+    }
+    let mut rows: Vec<(&str, Duration, Option<String>)> = Vec::new();
+    for (name, suite) in suites.iter().filter(|(name, _)| only.is_empty() || only.iter().any(|o| o == name)) {
+        println!("\n== {name}");
+        let start = Instant::now();
+        let failed = suite(root).err().map(|e| format!("{e:#}"));
+        let took = start.elapsed();
+        println!("== {name}: {} in {:.1} s", if failed.is_none() { "passed" } else { "FAILED" }, took.as_secs_f64());
+        rows.push((name, took, failed));
+    }
+    println!("\nsuite           seconds  result");
+    for (name, took, failed) in &rows {
+        println!("{name:<15} {:>7.1}  {}", took.as_secs_f64(), failed.as_deref().unwrap_or("passed"));
+    }
+    let n_failed = rows.iter().filter(|r| r.2.is_some()).count();
+    println!("\n{} passed, {n_failed} failed", rows.len() - n_failed);
+    if n_failed > 0 {
+        bail!("{n_failed} suites failed");
+    }
+    Ok(())
+}
+
+fn cargo(root: &Path, args: &[&str]) -> Result<()> {
+    call(Command::new("cargo").current_dir(root).args(args))
+}
+
+fn call(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("{:?}", command.get_program()))?;
+    ensure!(status.success(), "{:?} {:?}: {status}", command.get_program(), command.get_args());
+    Ok(())
+}
+
+fn format(root: &Path) -> Result<()> {
+    cargo(root, &["fmt", "--all", "--check"])
+}
+
+fn lints(root: &Path) -> Result<()> {
+    cargo(root, &["clippy", "--workspace", "--all-targets", "--profile", "ci", "--locked", "--", "-D", "warnings"])
+}
+
+fn build(root: &Path) -> Result<()> {
+    cargo(root, &["build", "--profile", "ci", "--locked", "-p", "grandstand", "-p", "grandstand-sim"])
+}
+
+/// Unit and property tests of every crate; the process tests of the binary are a suite of their own.
+fn unit(root: &Path) -> Result<()> {
+    let crates = ["core", "wire", "store", "client", "server", "load", "sim"];
+    let names: Vec<String> = crates.iter().map(|c| format!("grandstand-{c}")).collect();
+    let mut args = vec!["test", "--profile", "ci", "--locked"];
+    for name in &names {
+        args.extend(["-p", name]);
+    }
+    cargo(root, &args)?;
+    cargo(root, &["test", "--profile", "ci", "--locked", "-p", "grandstand", "--bins"])
+}
+
+fn simulator(root: &Path) -> Result<()> {
+    sim::run(root, &["--seeds".into(), format!("1..{}", SIM_SEEDS_SHORT + 1), "--seconds".into(), "20".into()])?;
+    sim::run(root, &["scenarios".into()])?;
+    sim::run(root, &["meta".into(), "--seeds".into(), "1..20".into()])
+}
+
+fn simulator_long(root: &Path) -> Result<()> {
+    sim::run(root, &["--seeds".into(), format!("1..{}", SIM_SEEDS_LONG + 1), "--seconds".into(), "60".into()])
+}
+
+fn planted(root: &Path) -> Result<()> {
+    sim::run(root, &["planted".into()])
+}
+
+fn process(root: &Path) -> Result<()> {
+    cargo(
+        root,
+        &["test", "--profile", "ci", "--locked", "-p", "grandstand", "--test", "*", "--", "--test-threads", "2"],
+    )
+}
+
+fn process_long(root: &Path) -> Result<()> {
+    let mut command = Command::new("cargo");
+    command.current_dir(root).env("GRANDSTAND_LONG", "1");
+    call(command.args([
+        "test",
+        "--profile",
+        "ci",
+        "--locked",
+        "-p",
+        "grandstand",
+        "--test",
+        "*",
+        "--",
+        "--test-threads",
+        "1",
+    ]))
+}
+
+/// The binary under test, built by the `build` suite.
+fn binary(root: &Path) -> Result<PathBuf> {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let path = root.join(target).join("ci/grandstand");
+    ensure!(path.exists(), "{} is missing: the build suite makes it", path.display());
+    Ok(path)
+}
+
+/// A folder for what the real clients install; inside the checkout, never committed.
+fn tools(root: &Path) -> Result<PathBuf> {
+    let folder = root.join("target/clients");
+    fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+fn missing(program: &str) -> bool {
+    !Command::new("sh").args(["-c", &format!("command -v {program} >/dev/null")]).status().is_ok_and(|s| s.success())
+}
+
+/// A Python with the clients nobody here wrote.
+fn python(root: &Path) -> Result<PathBuf> {
+    ensure!(!missing("python3"), "python3 is missing: the real-client tests need it");
+    let venv = tools(root)?.join("venv");
+    let python = venv.join("bin/python");
+    if !venv.join("complete").exists() {
+        call(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
+        let requirements = root.join("tests/clients/requirements.txt");
+        call(
+            Command::new(&python)
+                .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"])
+                .arg(requirements),
+        )?;
+        fs::write(venv.join("complete"), "")?;
+    }
+    Ok(python)
+}
+
+fn node(root: &Path) -> Result<PathBuf> {
+    ensure!(
+        !missing("node") && !missing("npm"),
+        "node and npm are missing: the real-client and browser tests need them"
+    );
+    let folder = tools(root)?.join("node");
+    fs::create_dir_all(&folder)?;
+    for file in ["package.json", "package-lock.json"] {
+        fs::copy(root.join("tests/clients").join(file), folder.join(file)).with_context(|| file.to_owned())?;
+    }
+    if !folder.join("node_modules/.package-lock.json").exists() {
+        call(Command::new("npm").current_dir(&folder).args(["ci", "--silent", "--no-audit", "--no-fund"]))?;
+    }
+    Ok(folder)
+}
+
+fn chromium() -> Result<String> {
+    let found = || ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|p| !missing(p));
+    if found().is_none() && !missing("apt-get") {
+        let install = "apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-noto-core fonts-noto-cjk fonts-noto-color-emoji";
+        println!("installing chromium by apt-get");
+        call(Command::new("sh").args(["-c", &format!("{install} >/dev/null")]))?;
+    }
+    found().map(str::to_owned).context("chromium is missing and could not be installed: the browser test needs it")
+}
+
+fn clients(root: &Path) -> Result<()> {
+    ensure!(!missing("curl"), "curl is missing: the real-client tests need it");
+    let (python, node) = (python(root)?, node(root)?);
+    let mut command = Command::new(python);
+    call(command.arg(root.join("tests/clients/run.py")).arg(binary(root)?).env("NODE_PATH", node.join("node_modules")))
+}
+
+fn conformance(root: &Path) -> Result<()> {
+    let mut command = Command::new(python(root)?);
+    call(command.arg(root.join("tests/clients/conformance.py")).arg(binary(root)?))
+}
+
+fn browser(root: &Path) -> Result<()> {
+    let (chromium, node) = (chromium()?, node(root)?);
+    let mut command = Command::new("node");
+    command.env("NODE_PATH", node.join("node_modules")).env("CHROMIUM", chromium);
+    call(command.arg(root.join("tests/browser/run.cjs")).arg(binary(root)?))
+}
+
+fn replay(root: &Path) -> Result<()> {
+    let mut command = Command::new("python3");
+    call(command.arg(root.join("tests/clients/replay.py")).arg(binary(root)?))
+}
