@@ -33,6 +33,13 @@ pub struct Revision(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Partition(pub u16);
 
+/// One epoch of a log and the last record it has (so far, for the newest).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EpochSpan {
+    pub epoch: Epoch,
+    pub last_seq: Seq,
+}
+
 impl Epoch {
     /// Largest epoch: 53 bits of id less the 33 of seq.
     pub const MAX: u32 = (1 << 20) - 1;
