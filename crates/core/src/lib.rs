@@ -6,6 +6,7 @@
 
 pub mod ids;
 pub mod names;
+pub mod owner;
 pub mod record;
 pub mod rng;
 pub mod routing;

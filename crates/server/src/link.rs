@@ -2,14 +2,26 @@
 //!
 //! Embedded, the link is a set of in-process mailboxes. Every mailbox is bounded; a full one is answered by a refusal, never
 //! by waiting, so that no role can stop another. Nothing here decides anything.
+//!
+//! ```text
+//! gateway ── ShardHandle ──► shard owner (commands, subscriptions) · shard readers (resumes, pages)
+//! control ── ShardHandle ──► the same, answers by oneshot
+//! shard ──── Workers ──────► gateway worker mailbox (ToWorker)
+//! gateway ── HttpRequest ──► control          control ── Workers ──► ToWorker::Http
+//! ```
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
-use grandstand_core::ids::{EventId, Position, Pseq};
+use bytes::Bytes;
+use grandstand_core::ids::{Epoch, EventId, Position, Pseq};
 use grandstand_core::names::{ClientMsgId, RoomId, UserId};
-use grandstand_core::record::{Audience, Lane, Room};
+use grandstand_core::owner::{Answer, Command};
+use grandstand_core::record::{Audience, Lane, Record, RetractTarget, Room};
+use tokio::sync::{Semaphore, oneshot};
 
 /// One gateway worker of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -38,6 +50,8 @@ pub struct Piece {
     /// Whose it is: the author's own connections get `client_msg_id` too.
     pub author: Option<(UserId, Option<ClientMsgId>)>,
     pub audience: Audience,
+    /// On a retract: what must not be shown from here on. A ring drops the bodies it holds.
+    pub retracts: Option<RetractTarget>,
 }
 
 /// What one commit added to one room, in id order.
@@ -132,4 +146,636 @@ impl<T> Mailbox<T> {
 pub struct Delay {
     pub retry_after: Duration,
     pub spread: Duration,
+}
+
+// ---- shard -> gateway worker -------------------------------------------------------------------------------------
+
+/// What a gateway worker's mailbox receives.
+pub enum ToWorker {
+    /// The answer to `subscribe`. Every batch of the room with an id above the info's `head` follows on this mailbox.
+    Room {
+        room: RoomId,
+        found: Result<Arc<RoomInfo>, NoRoom>,
+    },
+    /// One commit's events of one room this worker is subscribed to, in id order. The same `Arc` goes to every worker.
+    Batch(Arc<Batch>),
+    /// The room's settings changed. Sent after the batch that carries the change, never before it.
+    Settings(Arc<RoomInfo>),
+    /// Batches of this room were not delivered because the mailbox was full. The ring has a hole below `head`: viewers of
+    /// the room are closed with 4201 (or read the log again); every batch above `head` follows.
+    Resync(Arc<RoomInfo>),
+    Resume {
+        conn: ConnKey,
+        request: u64,
+        room: RoomId,
+        answer: Result<Resumed, ReadRefused>,
+    },
+    Page {
+        conn: ConnKey,
+        request: u64,
+        room: RoomId,
+        answer: Result<Page, ReadRefused>,
+    },
+    Answer {
+        conn: ConnKey,
+        request: u64,
+        answer: Answer,
+    },
+    Http {
+        conn: ConnKey,
+        part: HttpPart,
+    },
+    /// Close every viewer with 4112, the client's wait drawn from the delay; accept nothing new.
+    Drain(Delay),
+    Stop,
+}
+
+/// The room does not exist and is not made on first use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoRoom;
+
+/// The answer to a cursor and, for [`Resume::From`], the first page after it.
+#[derive(Clone, Debug)]
+pub struct Resumed {
+    pub resume: Resume,
+    pub first: Page,
+}
+
+/// A reader could not answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReadRefused {
+    /// Close code 4004 or HTTP 404.
+    NoRoom,
+    /// The log could not be read; the connection is closed with 4150 and the client comes back.
+    Fault,
+    /// Too many readers wait; ask again after the delay.
+    Busy(Delay),
+}
+
+// ---- gateway, control -> shard -------------------------------------------------------------------------------------
+
+/// Where the answer to a command goes.
+pub enum ReplyTo {
+    Conn { conn: ConnKey, request: u64 },
+    Oneshot(oneshot::Sender<Answer>),
+}
+
+/// The shard takes no more of this kind now (`overloaded`); nothing was done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Overloaded(pub Delay);
+
+/// What the owner thread receives.
+pub enum ToOwner {
+    Subscribe { worker: WorkerId, room: RoomId },
+    Unsubscribe { worker: WorkerId, room: RoomId },
+    Command { reply: ReplyTo, command: Command },
+    Snapshot { room: RoomId, min: Position, reply: oneshot::Sender<Result<Arc<SnapshotView>, ReadRefused>> },
+    Room { room: RoomId, reply: oneshot::Sender<Result<RoomDetail, ReadRefused>> },
+    Rooms { reply: oneshot::Sender<Vec<RoomDetail>> },
+    Stop,
+}
+
+/// What a reader thread receives.
+pub enum ToReader {
+    Resume {
+        conn: ConnKey,
+        request: u64,
+        room: RoomId,
+        cursor: Position,
+    },
+    Page {
+        conn: ConnKey,
+        request: u64,
+        room: RoomId,
+        after: Position,
+        comments_from: Position,
+    },
+    /// Comments older than `before`, newest last, at most `limit`.
+    Older {
+        room: RoomId,
+        before: Position,
+        limit: usize,
+        reply: oneshot::Sender<Result<Vec<Arc<Piece>>, ReadRefused>>,
+    },
+    Export {
+        room: RoomId,
+        after: Position,
+        reply: oneshot::Sender<Result<ExportPage, ReadRefused>>,
+    },
+}
+
+/// A room as its operator and the room list see it.
+#[derive(Clone, Debug)]
+pub struct RoomDetail {
+    pub room: RoomId,
+    pub settings: Arc<Room>,
+    /// The room's newest event that any viewer is sent, or START.
+    pub last_event: Position,
+    pub pseq: Pseq,
+    /// Comments ever accepted.
+    pub accepted: u64,
+}
+
+/// What the snapshot of a room is made from; viewer-independent.
+#[derive(Clone, Debug)]
+pub struct SnapshotView {
+    pub room: RoomId,
+    /// The room's newest event, or in an empty room its log's newest record. Never below the asked `min`.
+    pub as_of: Position,
+    pub pseq: Pseq,
+    pub settings: Arc<Room>,
+    /// Highest revision of each score event, in id order; the newest one in the room's order is last.
+    pub scores: Vec<Arc<Record>>,
+    /// The last comments (≤ 50), newest last, retracted ones left out.
+    pub recent: Vec<Arc<Record>>,
+    /// Moves with every change a snapshot may show that has no event id.
+    pub policy_version: u32,
+    /// The ready-made parts of the room, as in `hello`.
+    pub info: Arc<RoomInfo>,
+}
+
+/// The room's records after the asked position, in order, control records (bans, room changes) included; retracted and
+/// erased bodies as the log holds them.
+#[derive(Clone, Debug)]
+pub struct ExportPage {
+    pub records: Vec<Record>,
+    /// Everything of the room up to here is in this page or an earlier one.
+    pub upto: Position,
+    /// The log's head when the page was read; `upto == head` ends an export without `to`.
+    pub head: Position,
+}
+
+/// What anyone may read of the shard at any moment.
+pub struct ShardStatus {
+    ready: AtomicBool,
+    no_space: AtomicBool,
+    head: AtomicU64,
+    epoch: AtomicU64,
+    accepted: AtomicU64,
+    commits: AtomicU64,
+    records: AtomicU64,
+    commit_micros: AtomicU64,
+    log_bytes: AtomicU64,
+    undelivered: AtomicU64,
+    /// `fsync`, `interval` or `none`: what an ack means here.
+    durability: OnceLock<&'static str>,
+}
+
+impl ShardStatus {
+    fn new() -> ShardStatus {
+        ShardStatus {
+            ready: AtomicBool::new(false),
+            no_space: AtomicBool::new(false),
+            head: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
+            accepted: AtomicU64::new(0),
+            commits: AtomicU64::new(0),
+            records: AtomicU64::new(0),
+            commit_micros: AtomicU64::new(0),
+            log_bytes: AtomicU64::new(0),
+            undelivered: AtomicU64::new(0),
+            durability: OnceLock::new(),
+        }
+    }
+    /// Commands are taken: the log is recovered and this epoch's first record is durable.
+    pub fn ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire)
+    }
+    /// Commands are refused with `no_space`; reads go on.
+    pub fn no_space(&self) -> bool {
+        self.no_space.load(Ordering::Acquire)
+    }
+    /// The newest committed record that was given out.
+    pub fn head(&self) -> Position {
+        Position::new(self.head.load(Ordering::Acquire)).expect("only positions are stored")
+    }
+    /// Errors: `None` before the shard is ready.
+    pub fn epoch(&self) -> Option<Epoch> {
+        Epoch::new(self.epoch.load(Ordering::Acquire) as u32)
+    }
+    pub fn durability(&self) -> &'static str {
+        self.durability.get().copied().unwrap_or("unknown")
+    }
+    /// Comments, scores, gifts and operator changes made durable since the process started.
+    pub fn accepted(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
+    }
+    /// Commits, the records in them, and the time the log took for them, since the process started.
+    pub fn commits(&self) -> (u64, u64, Duration) {
+        let micros = self.commit_micros.load(Ordering::Relaxed);
+        (self.commits.load(Ordering::Relaxed), self.records.load(Ordering::Relaxed), Duration::from_micros(micros))
+    }
+    pub fn log_bytes(&self) -> u64 {
+        self.log_bytes.load(Ordering::Relaxed)
+    }
+    /// Answers and batches that found a full worker mailbox (batches are made good by a resync).
+    pub fn undelivered(&self) -> u64 {
+        self.undelivered.load(Ordering::Relaxed)
+    }
+
+    pub fn set_ready(&self, ready: bool) {
+        self.ready.store(ready, Ordering::Release);
+    }
+    pub fn set_no_space(&self, no_space: bool) {
+        self.no_space.store(no_space, Ordering::Release);
+    }
+    pub fn set_head(&self, head: Position) {
+        self.head.store(head.value(), Ordering::Release);
+    }
+    pub fn set_epoch(&self, epoch: Epoch) {
+        self.epoch.store(u64::from(epoch.value()), Ordering::Release);
+    }
+    /// Calling twice keeps the first.
+    pub fn set_durability(&self, durability: &'static str) {
+        let _ = self.durability.set(durability);
+    }
+    pub fn set_log_bytes(&self, bytes: u64) {
+        self.log_bytes.store(bytes, Ordering::Relaxed);
+    }
+    pub fn add_accepted(&self, n: u64) {
+        self.accepted.fetch_add(n, Ordering::Relaxed);
+    }
+    pub fn add_commit(&self, n_records: u64, took: Duration) {
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        self.records.fetch_add(n_records, Ordering::Relaxed);
+        self.commit_micros.fetch_add(took.as_micros() as u64, Ordering::Relaxed);
+    }
+    pub fn add_undelivered(&self) {
+        self.undelivered.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The way to the shard: cheap to clone, never waits.
+#[derive(Clone)]
+pub struct ShardHandle {
+    owner: Arc<OwnerBox>,
+    readers: Arc<JobBox<ToReader>>,
+    status: Arc<ShardStatus>,
+}
+
+/// The shard's ends of a [`ShardHandle`].
+pub struct ShardEnds {
+    pub owner: Arc<OwnerBox>,
+    pub readers: Arc<JobBox<ToReader>>,
+    pub status: Arc<ShardStatus>,
+}
+
+/// What a full shard tells a client. Source: protocol.md, retry rule; half a second is the most the queue may hold.
+pub const OVERLOADED: Delay = Delay { retry_after: Duration::from_millis(500), spread: Duration::from_millis(1_000) };
+
+impl ShardHandle {
+    pub fn new() -> (ShardHandle, ShardEnds) {
+        let owner = Arc::new(OwnerBox::new());
+        let readers = Arc::new(JobBox::new(JOBS_LIMIT));
+        let status = Arc::new(ShardStatus::new());
+        let ends = ShardEnds { owner: owner.clone(), readers: readers.clone(), status: status.clone() };
+        (ShardHandle { owner, readers, status }, ends)
+    }
+
+    pub fn status(&self) -> &ShardStatus {
+        &self.status
+    }
+
+    /// The worker has a viewer of the room: [`ToWorker::Room`] comes, then every batch. Never refused: its number is
+    /// bounded by the worker's rooms.
+    pub fn subscribe(&self, worker: WorkerId, room: RoomId) {
+        self.owner.send_link(ToOwner::Subscribe { worker, room });
+    }
+
+    /// The last viewer left. Batches already on their way may still come.
+    pub fn unsubscribe(&self, worker: WorkerId, room: RoomId) {
+        self.owner.send_link(ToOwner::Unsubscribe { worker, room });
+    }
+
+    /// Asks for a change. The answer comes as [`ToWorker::Answer`] or by the oneshot, after its commit.
+    /// Errors: the lane is full; nothing was or will be done.
+    pub fn command(&self, reply: ReplyTo, command: Command) -> Result<(), Overloaded> {
+        self.owner.send_command(reply, command)
+    }
+
+    /// [`ShardHandle::command`] for tasks.
+    /// Errors: the lane is full, or the shard ended before it answered (the outcome is unknown: retry with the same key).
+    pub async fn ask(&self, command: Command) -> Result<Answer, Overloaded> {
+        let (reply, answer) = oneshot::channel();
+        self.command(ReplyTo::Oneshot(reply), command)?;
+        answer.await.map_err(|_| Overloaded(OVERLOADED))
+    }
+
+    /// How a viewer at `cursor` goes on. [`ToWorker::Resume`] answers, the first page with it.
+    pub fn resume(&self, conn: ConnKey, request: u64, room: RoomId, cursor: Position) -> Result<(), Overloaded> {
+        let job = ToReader::Resume { conn, request, room, cursor };
+        self.readers.send(job).map_err(|Full(_)| Overloaded(OVERLOADED))
+    }
+
+    /// The next page of a catching-up viewer. [`ToWorker::Page`] answers. Asked when the last page has left.
+    /// `comments_from` is the resume answer's: comments up to there are left out.
+    pub fn page(
+        &self,
+        conn: ConnKey,
+        request: u64,
+        room: RoomId,
+        after: Position,
+        comments_from: Position,
+    ) -> Result<(), Overloaded> {
+        let job = ToReader::Page { conn, request, room, after, comments_from };
+        self.readers.send(job).map_err(|Full(_)| Overloaded(OVERLOADED))
+    }
+
+    /// The room as of now, never older than `min` (waits up to 1 s for it).
+    /// Errors: `NoRoom`; `Busy` when `min` is not reached in time.
+    pub async fn snapshot(&self, room: RoomId, min: Position) -> Result<Arc<SnapshotView>, ReadRefused> {
+        let (reply, answer) = oneshot::channel();
+        self.owner.send_link(ToOwner::Snapshot { room, min, reply });
+        answer.await.unwrap_or(Err(ReadRefused::Fault))
+    }
+
+    pub async fn room(&self, room: RoomId) -> Result<RoomDetail, ReadRefused> {
+        let (reply, answer) = oneshot::channel();
+        self.owner.send_link(ToOwner::Room { room, reply });
+        answer.await.unwrap_or(Err(ReadRefused::Fault))
+    }
+
+    /// Every room, in name order.
+    pub async fn rooms(&self) -> Result<Vec<RoomDetail>, ReadRefused> {
+        let (reply, answer) = oneshot::channel();
+        self.owner.send_link(ToOwner::Rooms { reply });
+        answer.await.map_err(|_| ReadRefused::Fault)
+    }
+
+    /// Comments before `before`, newest last, at most `limit`, retracted ones left out.
+    pub async fn older(&self, room: RoomId, before: Position, limit: usize) -> Result<Vec<Arc<Piece>>, ReadRefused> {
+        let (reply, answer) = oneshot::channel();
+        let job = ToReader::Older { room, before, limit, reply };
+        self.readers.send(job).map_err(|Full(_)| ReadRefused::Busy(OVERLOADED))?;
+        answer.await.unwrap_or(Err(ReadRefused::Fault))
+    }
+
+    /// The room's records after `after`, one page.
+    pub async fn export(&self, room: RoomId, after: Position) -> Result<ExportPage, ReadRefused> {
+        let (reply, answer) = oneshot::channel();
+        let job = ToReader::Export { room, after, reply };
+        self.readers.send(job).map_err(|Full(_)| ReadRefused::Busy(OVERLOADED))?;
+        answer.await.unwrap_or(Err(ReadRefused::Fault))
+    }
+}
+
+/// Reader jobs that may wait: past this a resume is told to come again.
+const JOBS_LIMIT: usize = 16_384;
+/// Publishes that may wait for the owner. Source: blueprint.md section 3.
+const PUBLISHES_LIMIT: usize = 8_192;
+/// Scores, gifts and operators' changes have their own places, so that chat never keeps them out.
+const PRIORITY_LIMIT: usize = 1_024;
+
+/// The owner thread's mailbox: three lanes under one lock, so that one wait sees them all.
+pub struct OwnerBox {
+    lanes: Mutex<OwnerLanes>,
+    came: Condvar,
+}
+
+/// All that waited, in order of sending within each lane.
+#[derive(Default)]
+pub struct OwnerLanes {
+    /// Subscriptions and queries: bounded by their senders (one a room and worker, one a request in flight).
+    pub links: VecDeque<ToOwner>,
+    /// Scores, gifts, operators' changes.
+    pub priority: VecDeque<(ReplyTo, Command)>,
+    pub publishes: VecDeque<(ReplyTo, Command)>,
+    sleeping: bool,
+}
+
+impl OwnerLanes {
+    pub fn is_empty(&self) -> bool {
+        self.links.is_empty() && self.priority.is_empty() && self.publishes.is_empty()
+    }
+}
+
+impl OwnerBox {
+    fn new() -> OwnerBox {
+        OwnerBox { lanes: Mutex::new(OwnerLanes::default()), came: Condvar::new() }
+    }
+
+    fn send_link(&self, item: ToOwner) {
+        self.put(|lanes| lanes.links.push_back(item));
+    }
+
+    /// Ends the owner's wait, for whoever has something for it outside these lanes.
+    pub fn nudge(&self, put: impl FnOnce()) {
+        self.put(|_| put());
+    }
+
+    /// Asks the owner thread to finish what was admitted and end.
+    pub fn stop(&self) {
+        self.send_link(ToOwner::Stop);
+    }
+
+    fn send_command(&self, reply: ReplyTo, command: Command) -> Result<(), Overloaded> {
+        self.put(|lanes| {
+            let (lane, limit) = match command {
+                Command::Publish(_) => (&mut lanes.publishes, PUBLISHES_LIMIT),
+                _ => (&mut lanes.priority, PRIORITY_LIMIT),
+            };
+            if lane.len() >= limit {
+                return Err(Overloaded(OVERLOADED));
+            }
+            lane.push_back((reply, command));
+            Ok(())
+        })
+    }
+
+    fn put<R>(&self, put: impl FnOnce(&mut OwnerLanes) -> R) -> R {
+        let mut lanes = self.lanes.lock().expect("no holder of this lock can panic");
+        let result = put(&mut lanes);
+        let wake = std::mem::take(&mut lanes.sleeping);
+        drop(lanes);
+        if wake {
+            self.came.notify_one();
+        }
+        result
+    }
+
+    /// Waits until something is there, or `nudge` was called, or the deadline; takes all. `done` is looked at under the
+    /// lock, so that a nudge between two waits is not missed.
+    pub fn take(&self, deadline: Option<Instant>, done: impl Fn() -> bool) -> OwnerLanes {
+        let mut lanes = self.lanes.lock().expect("no holder of this lock can panic");
+        while lanes.is_empty() && !done() {
+            lanes.sleeping = true;
+            lanes = match deadline {
+                None => self.came.wait(lanes).expect("no holder of this lock can panic"),
+                Some(at) => {
+                    let now = Instant::now();
+                    if now >= at {
+                        break;
+                    }
+                    self.came.wait_timeout(lanes, at - now).expect("no holder of this lock can panic").0
+                }
+            };
+        }
+        lanes.sleeping = false;
+        OwnerLanes {
+            links: std::mem::take(&mut lanes.links),
+            priority: std::mem::take(&mut lanes.priority),
+            publishes: std::mem::take(&mut lanes.publishes),
+            sleeping: false,
+        }
+    }
+}
+
+/// A bounded queue of jobs that several threads share.
+pub struct JobBox<T> {
+    jobs: Mutex<(VecDeque<T>, bool)>,
+    came: Condvar,
+    limit: usize,
+}
+
+impl<T> JobBox<T> {
+    fn new(limit: usize) -> JobBox<T> {
+        JobBox { jobs: Mutex::new((VecDeque::new(), false)), came: Condvar::new(), limit }
+    }
+
+    /// Errors: the job comes back when `limit` wait already or the box is closed.
+    pub fn send(&self, job: T) -> Result<(), Full<T>> {
+        let mut jobs = self.jobs.lock().expect("no holder of this lock can panic");
+        if jobs.0.len() >= self.limit || jobs.1 {
+            return Err(Full(job));
+        }
+        jobs.0.push_back(job);
+        drop(jobs);
+        self.came.notify_one();
+        Ok(())
+    }
+
+    /// Waits for jobs and takes up to `n`. `None` when the box is closed and empty.
+    pub fn take(&self, n: usize) -> Option<Vec<T>> {
+        let mut jobs = self.jobs.lock().expect("no holder of this lock can panic");
+        loop {
+            if !jobs.0.is_empty() {
+                let n = n.min(jobs.0.len());
+                return Some(jobs.0.drain(..n).collect());
+            }
+            if jobs.1 {
+                return None;
+            }
+            jobs = self.came.wait(jobs).expect("no holder of this lock can panic");
+        }
+    }
+
+    pub fn close(&self) {
+        self.jobs.lock().expect("no holder of this lock can panic").1 = true;
+        self.came.notify_all();
+    }
+}
+
+/// The mailboxes of this process's gateway workers. Made before the workers, filled by each as it starts.
+#[derive(Clone)]
+pub struct Workers(Arc<[OnceLock<Arc<Mailbox<ToWorker>>>]>);
+
+impl Workers {
+    pub fn new(n: u16) -> Workers {
+        Workers((0..n).map(|_| OnceLock::new()).collect())
+    }
+
+    pub fn n(&self) -> u16 {
+        self.0.len() as u16
+    }
+
+    /// A worker's place is set once, before its first message to another role.
+    pub fn set(&self, worker: WorkerId, mailbox: Arc<Mailbox<ToWorker>>) {
+        assert!(self.0[usize::from(worker.0)].set(mailbox).is_ok(), "a worker's mailbox is set once");
+    }
+
+    /// Errors: the worker's mailbox is full, or it has none yet.
+    #[expect(clippy::result_large_err, reason = "the item itself comes back, as from its mailbox")]
+    pub fn send(&self, worker: WorkerId, item: ToWorker) -> Result<(), Full<ToWorker>> {
+        match self.0[usize::from(worker.0)].get() {
+            Some(mailbox) => mailbox.send(item),
+            None => Err(Full(item)),
+        }
+    }
+}
+
+// ---- gateway <-> control -------------------------------------------------------------------------------------------
+
+/// A request of a route that is no stream, its body read whole.
+pub struct HttpRequest {
+    pub request: http::Request<Bytes>,
+    pub peer: SocketAddr,
+    /// Where the parts of the response go.
+    pub conn: ConnKey,
+    pub flow: Arc<HttpFlow>,
+}
+
+/// A response on its way to one connection, in order: one `Head`, any number of `Chunk`s, one `End`.
+#[derive(Debug)]
+pub enum HttpPart {
+    /// `body` is the whole body when it is known at once; then `End` follows nothing and the response is complete.
+    Whole {
+        head: http::response::Parts,
+        body: Bytes,
+    },
+    /// The body follows in chunks; its length is in `head` (Content-Length) or the gateway sends it chunked.
+    Head(http::response::Parts),
+    Chunk(Bytes),
+    End,
+    /// The body broke off; the connection is closed without an end.
+    Broken,
+}
+
+/// Lets one chunk out at a time: control waits, the gateway says when the last has left.
+pub struct HttpFlow(Semaphore);
+
+/// The connection is gone; the rest of the response is for nobody.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gone;
+
+impl Default for HttpFlow {
+    fn default() -> HttpFlow {
+        HttpFlow::new()
+    }
+}
+
+impl HttpFlow {
+    /// The first chunk may go at once.
+    pub fn new() -> HttpFlow {
+        HttpFlow(Semaphore::new(1))
+    }
+    /// Control: waits until a chunk may be sent.
+    pub async fn next(&self) -> Result<(), Gone> {
+        self.0.acquire().await.map(|permit| permit.forget()).map_err(|_| Gone)
+    }
+    /// Gateway: the last chunk has left.
+    pub fn left(&self) {
+        self.0.add_permits(1);
+    }
+    /// Gateway: the connection is gone.
+    pub fn close(&self) {
+        self.0.close();
+    }
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+}
+
+/// What gateways count per room and others read.
+#[derive(Default)]
+pub struct RoomTally {
+    pub viewers: AtomicI64,
+    pub delivered: AtomicU64,
+    pub skipped: AtomicU64,
+}
+
+/// The tallies of all rooms that had viewers since the process started.
+#[derive(Clone, Default)]
+pub struct Tallies(Arc<Mutex<HashMap<RoomId, Arc<RoomTally>>>>);
+
+impl Tallies {
+    /// The room's tally, made when it is new. A worker keeps it beside its roster.
+    pub fn of(&self, room: &RoomId) -> Arc<RoomTally> {
+        let mut rooms = self.0.lock().expect("no holder of this lock can panic");
+        rooms.entry(room.clone()).or_default().clone()
+    }
+
+    pub fn all(&self) -> BTreeMap<RoomId, Arc<RoomTally>> {
+        let rooms = self.0.lock().expect("no holder of this lock can panic");
+        rooms.iter().map(|(room, tally)| (room.clone(), tally.clone())).collect()
+    }
 }
