@@ -1,1 +1,5 @@
+//! Every byte format.
 #![forbid(unsafe_code)]
+
+pub mod http;
+pub mod ws;
