@@ -1,0 +1,198 @@
+// Headless Chromium on the embedded pages: two readers talk, one loses its network and misses nothing, and what a person
+// sees is right on a phone and a desktop, in light and dark. Screenshots go to target/screens.
+const { spawn, spawnSync } = require('node:child_process');
+const { createRequire } = require('node:module');
+const fs = require('node:fs');
+const os = require('node:os');
+const path = require('node:path');
+const readline = require('node:readline');
+const from = createRequire(path.join(process.env.NODE_PATH, 'x.js'));
+const { chromium } = from('playwright-core');
+
+const binary = path.resolve(process.argv[2]);
+const root = path.resolve(__dirname, '../..');
+const screens = path.join(root, 'target/screens');
+const LIMIT_MS = 30_000;
+
+const flags = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
+  '--disable-component-update', '--disable-sync'];
+
+function check(truth, what) {
+  if (!truth) throw new Error(what);
+}
+
+async function serve(data) {
+  const server = spawn(binary, ['serve', '--data', data, '--listen', '127.0.0.1:0'], { stdio: ['ignore', 'pipe', 'inherit'] });
+  for await (const line of readline.createInterface({ input: server.stdout })) {
+    if (line.startsWith('ready ')) return { server, url: line.split(' ')[1].trim() };
+  }
+  throw new Error('the server did not become ready');
+}
+
+function token(data, sub, role) {
+  return spawnSync(binary, ['token', '--data', data, '--sub', sub, '--role', role], { encoding: 'utf8' }).stdout.trim();
+}
+
+/** A page that fails the test on any console error or page error. */
+async function open(browser, url, options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1000, height: 760 }, ...options });
+  const page = await context.newPage();
+  page.faults = [];
+  page.on('pageerror', (e) => page.faults.push(String(e)));
+  page.on('console', (m) => {
+    // A refused fetch or a cut network is logged by the browser itself; scripts and the policy must be silent.
+    if (m.type() === 'error' && !/Failed to load resource|ERR_INTERNET_DISCONNECTED|WebSocket connection to/.test(m.text())) page.faults.push(m.text());
+  });
+  page.setDefaultTimeout(LIMIT_MS);
+  await page.goto(url);
+  return page;
+}
+
+const live = (page) => page.waitForFunction(() => document.getElementById('state').dataset.state === 'live');
+const say = async (page, text) => { await page.fill('#composer-text', text); await page.press('#composer-text', 'Enter'); };
+const bodies = (page) => page.$$eval('#feed li:not(.event)', (items) => items.map((li) => li.textContent));
+const shows = (page, text) => page.waitForFunction(
+  (wanted) => [...document.querySelectorAll('#feed li')].some((li) => li.textContent.includes(wanted)), text);
+
+const tests = {
+  async 'two pages talk to each other'({ browser, url }) {
+    const [a, b] = await Promise.all([open(browser, `${url}/rooms/talk`), open(browser, `${url}/rooms/talk`)]);
+    await Promise.all([live(a), live(b)]);
+    await a.fill('#composer-name', 'North Stand');
+    await say(a, 'hello from the north <b>not bold</b> <img src=x onerror=alert(1)>');
+    await shows(b, 'hello from the north <b>not bold</b> <img src=x onerror=alert(1)>');
+    await live(a);
+    await b.fill('#composer-name', 'South Stand');
+    await say(b, 'and from the south 👨‍👩‍👧‍👦 مرحبا');
+    await shows(a, 'and from the south 👨‍👩‍👧‍👦 مرحبا');
+    check(await a.$('#feed img') === null && await b.$('#feed b') === null, 'text became markup');
+    await a.waitForFunction(() => document.querySelector('#feed .mine .fate')?.textContent === 'sent');
+    const once = (await bodies(a)).filter((t) => t.includes('hello from the north')).length;
+    check(once === 1, `the author sees the own comment ${once} times`);
+    check(a.faults.length === 0 && b.faults.length === 0, `page faults: ${a.faults} ${b.faults}`);
+    await Promise.all([a.context().close(), b.context().close()]);
+  },
+
+  async 'a reader who loses the network misses nothing'({ browser, url, post }) {
+    const page = await open(browser, `${url}/rooms/cut`);
+    await live(page);
+    for (let n = 0; n < 5; n += 1) await post('cut', `before ${n}`);
+    await shows(page, 'before 4');
+    await page.context().setOffline(true);
+    await page.waitForFunction(() => document.getElementById('state').dataset.state !== 'live');
+    for (let n = 0; n < 40; n += 1) await post('cut', `during ${n}`);
+    await page.context().setOffline(false);
+    await live(page);
+    await post('cut', 'after');
+    await shows(page, 'after');
+    const seen = await bodies(page);
+    const wanted = [...Array(5).keys()].map((n) => `before ${n}`).concat([...Array(40).keys()].map((n) => `during ${n}`), 'after');
+    check(seen.length === wanted.length && wanted.every((w, n) => seen[n].endsWith(w)), `seen: ${JSON.stringify(seen)}`);
+    check(page.faults.length === 0, `page faults: ${page.faults}`);
+    await page.context().close();
+  },
+
+  async 'refusals are told with their reason'({ browser, url, put }) {
+    await put('slow', { slow_mode_seconds: 30, title: 'Slow room' });
+    const page = await open(browser, `${url}/rooms/slow`);
+    await live(page);
+    await page.fill('#composer-name', 'Hasty');
+    await say(page, 'first');
+    await page.waitForFunction(() => [...document.querySelectorAll('#feed .mine')].some((li) => li.textContent.includes('sent')));
+    await say(page, 'second, at once');
+    await page.waitForFunction(() => /slow mode, try again in \d+ s/.test(document.querySelector('#feed .refused')?.textContent ?? ''));
+    check((await page.title()).startsWith('Slow room'), 'the title of the room');
+    await page.context().close();
+  },
+
+  async 'the reader who scrolled up is left in peace'({ browser, url, post }) {
+    const page = await open(browser, `${url}/rooms/scroll`);
+    await live(page);
+    for (let n = 0; n < 60; n += 1) await post('scroll', `line ${n}`);
+    await shows(page, 'line 59');
+    const atEnd = () => page.$eval('#feed', (f) => f.scrollHeight - f.scrollTop - f.clientHeight < 48);
+    check(await atEnd(), 'pinned to the bottom');
+    await page.$eval('#feed', (f) => { f.scrollTop = 0; });
+    await page.waitForFunction(() => document.getElementById('feed').scrollTop === 0);
+    await post('scroll', 'a new one');
+    await page.waitForFunction(() => /^1 new$/.test(document.getElementById('pill').textContent) && !document.getElementById('pill').hidden);
+    check(await page.$eval('#feed', (f) => f.scrollTop) < 30, 'the picture jumped');
+    await page.click('#pill');
+    check(await atEnd(), 'the pill leads to the newest');
+    await page.context().close();
+  },
+
+  async 'the demo room lives, by keyboard alone, on phone and desktop, light and dark'({ browser, url }) {
+    const page = await open(browser, `${url}/`);
+    await page.focus('#demo-start');
+    await page.screenshot({ path: path.join(screens, 'lobby-desktop-light.png') });
+    await page.keyboard.press('Enter');
+    await page.waitForURL(/\/rooms\//);
+    await live(page);
+    await page.waitForFunction(() => document.querySelectorAll('#feed li').length >= 12 && !document.getElementById('scores').hidden);
+    const room = page.url();
+    await page.screenshot({ path: path.join(screens, 'room-desktop-light.png') });
+    check(page.faults.length === 0, `page faults: ${page.faults}`);
+    for (const [name, options] of [
+      ['room-desktop-dark', { colorScheme: 'dark' }],
+      ['room-phone-light', { viewport: { width: 390, height: 780 }, deviceScaleFactor: 2 }],
+      ['room-phone-dark', { viewport: { width: 390, height: 780 }, deviceScaleFactor: 2, colorScheme: 'dark' }],
+    ]) {
+      const other = await open(browser, room, options);
+      await live(other);
+      await other.waitForFunction(() => document.querySelectorAll('#feed li').length >= 5);
+      const wide = await other.evaluate(() => document.documentElement.scrollWidth > document.documentElement.clientWidth);
+      check(!wide, `${name} scrolls sideways`);
+      await other.screenshot({ path: path.join(screens, `${name}.png`) });
+      await other.context().close();
+    }
+    // Reachable in order by Tab, each with a name a screen reader can say.
+    const named = await page.$$eval('a, button, input, textarea', (all) => all.filter((e) => e.offsetParent !== null)
+      .every((e) => (e.getAttribute('aria-label') ?? e.labels?.[0]?.textContent ?? e.textContent).trim() !== ''));
+    check(named, 'a control has no name');
+    await page.context().close();
+  },
+};
+
+(async () => {
+  fs.mkdirSync(screens, { recursive: true });
+  const data = fs.mkdtempSync(path.join(os.tmpdir(), 'grandstand-browser-'));
+  const { server, url } = await serve(data);
+  const backend = token(data, 'backend', 'backend');
+  const admin = token(data, 'operator', 'admin');
+  let key = 0;
+  const post = async (room, body) => {
+    const response = await fetch(`${url}/v1/rooms/${room}/comments`, {
+      method: 'POST', headers: { 'content-type': 'application/json', authorization: `Bearer ${backend}` },
+      body: JSON.stringify({ client_msg_id: `b${key += 1}`, body }),
+    });
+    check(response.status === 200, `publish: ${response.status} ${await response.text()}`);
+  };
+  const put = async (room, change) => {
+    const response = await fetch(`${url}/admin/rooms/${room}`, {
+      method: 'PUT', headers: { 'content-type': 'application/json', authorization: `Bearer ${admin}` },
+      body: JSON.stringify({ justification: 'browser test', ...change }),
+    });
+    check(response.ok, `room put: ${response.status} ${await response.text()}`);
+  };
+  const profile = fs.mkdtempSync(path.join(os.tmpdir(), 'grandstand-chromium-'));
+  const browser = await chromium.launch({ executablePath: process.env.CHROMIUM.includes('/') ? process.env.CHROMIUM : `/usr/bin/${process.env.CHROMIUM}`, args: flags });
+  let failed = 0;
+  for (const [name, test] of Object.entries(tests)) {
+    const start = Date.now();
+    try {
+      await test({ browser, url, post, put });
+      console.log(`ok   ${name} (${((Date.now() - start) / 1000).toFixed(1)} s)`);
+    } catch (fault) {
+      failed += 1;
+      console.log(`FAIL ${name}: ${fault.stack}`);
+    }
+  }
+  await browser.close();
+  const ended = new Promise((resolve) => server.on('exit', resolve));
+  server.kill('SIGTERM');
+  if (await ended !== 0) { console.log('FAIL the server did not exit with 0'); failed += 1; }
+  for (const folder of [data, profile]) fs.rmSync(folder, { recursive: true, force: true });
+  console.log(`${Object.keys(tests).length - Math.min(failed, Object.keys(tests).length)} passed, ${failed} failed`);
+  process.exit(failed ? 1 : 0);
+})();

@@ -1,0 +1,280 @@
+"""Clients nobody here wrote, against the real binary: PyPI websockets and httpx-sse, npm ws and eventsource, curl -N."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import httpx
+import websockets
+from httpx_sse import aconnect_sse
+
+from server import Server
+
+HERE = Path(__file__).parent
+LIMIT = 30.0  # seconds any single wait may take before the test fails
+
+
+def flat(frame: str) -> list[dict]:
+    parsed = json.loads(frame)
+    return parsed if isinstance(parsed, list) else [parsed]
+
+
+async def until(socket: websockets.ClientConnection, wanted) -> list[dict]:
+    """Every event up to and with the first that `wanted` accepts."""
+    seen: list[dict] = []
+    async with asyncio.timeout(LIMIT):
+        while True:
+            for event in flat(await socket.recv()):
+                seen.append(event)
+                if wanted(event):
+                    return seen
+
+
+async def websocket_publish_reaches_every_transport(server: Server) -> None:
+    token = server.token("alice", "publisher")
+    watcher = await websockets.connect(f"{server.ws}/v1/rooms/all/stream")
+    hello = (await until(watcher, lambda e: e["type"] == "hello"))[0]
+    assert hello["room_id"] == "all" and hello["resumed"] is False, hello
+
+    heard: dict[str, dict] = {}
+    streaming = asyncio.Event()
+
+    async def sse() -> None:
+        async with httpx.AsyncClient(timeout=LIMIT) as client:
+            async with aconnect_sse(client, "GET", f"{server.url}/v1/rooms/all/sse") as source:
+                assert source.response.headers["content-type"].startswith("text/event-stream")
+                async for event in source.aiter_sse():
+                    if event.event == "hello":
+                        streaming.set()
+                    if event.event == "comment":
+                        assert event.id == str(event.json()["event_id"])
+                        heard["sse"] = event.json()
+                        return
+
+    async def poll() -> None:
+        async with httpx.AsyncClient(timeout=LIMIT) as client:
+            first = (await client.get(f"{server.url}/v1/rooms/all/poll")).json()
+            since = first["next_since"]
+            while True:
+                answer = await client.get(f"{server.url}/v1/rooms/all/poll", params={"since": since, "timeout": 5})
+                assert answer.headers["cache-control"] == "no-store"
+                body = answer.json()
+                assert body["next_since"] >= since
+                since = body["next_since"]
+                for event in body["events"]:
+                    if event["type"] == "comment":
+                        heard["poll"] = event
+                        return
+
+    tasks = [asyncio.create_task(sse()), asyncio.create_task(poll())]
+    async with asyncio.timeout(LIMIT):
+        await streaming.wait()
+    author = await websockets.connect(
+        f"{server.ws}/v1/rooms/all/stream", subprotocols=["grandstand.v1", f"bearer.{token}"]
+    )
+    assert author.subprotocol == "grandstand.v1"
+    await author.send(json.dumps({"op": "publish", "client_msg_id": "k1", "body": "to the whole stand 🏟️"}))
+    own = await until(author, lambda e: e["type"] == "publish_ack")
+    ack = own[-1]
+    shown = (await until(watcher, lambda e: e["type"] == "comment"))[-1]
+    assert ack["client_msg_id"] == "k1" and ack["event_id"] == shown["event_id"], (ack, shown)
+    assert shown["body"] == "to the whole stand 🏟️" and "client_msg_id" not in shown
+    copy = next((e for e in own if e["type"] == "comment"), None) or (await until(author, lambda e: e["type"] == "comment"))[-1]
+    assert copy["client_msg_id"] == "k1", copy
+    async with asyncio.timeout(LIMIT):
+        await asyncio.gather(*tasks)
+    assert heard["sse"]["event_id"] == heard["poll"]["event_id"] == shown["event_id"], heard
+
+    # The same key again is the same answer; the same key with other text is refused.
+    await author.send(json.dumps({"op": "publish", "client_msg_id": "k1", "body": "to the whole stand 🏟️"}))
+    again = (await until(author, lambda e: e["type"] == "publish_ack"))[-1]
+    assert again["event_id"] == ack["event_id"] and again["duplicate"] is True, again
+    await author.send(json.dumps({"op": "publish", "client_msg_id": "k1", "body": "something else"}))
+    refused = (await until(author, lambda e: e["type"] == "error"))[-1]
+    assert refused["code"] == "idempotency_conflict" and refused["client_msg_id"] == "k1", refused
+    for bad in ("nonsense", '{"op":"dance"}', '{"op":"publish","client_msg_id":"k2","body":"x\u0007"}'):
+        await author.send(bad)
+    codes = []
+    while len(codes) < 3:
+        codes += [e["code"] for e in await until(author, lambda e: e["type"] == "error") if e["type"] == "error"]
+    assert codes == ["bad_json", "bad_op", "bad_text"], codes
+    await asyncio.gather(watcher.close(), author.close())
+
+
+async def websocket_resumes_where_it_was(server: Server) -> None:
+    token = server.token("bob", "backend")
+    reader = await websockets.connect(f"{server.ws}/v1/rooms/resume/stream")
+    await until(reader, lambda e: e["type"] == "hello")
+    cursor = server.publish("resume", "seen", token, "r0")
+    await until(reader, lambda e: e.get("event_id") == cursor)
+    await reader.close()
+    missed = [server.publish("resume", f"missed {n}", token, f"r{n}") for n in range(1, 31)]
+    for how in ("header", "query", "hello"):
+        url = f"{server.ws}/v1/rooms/resume/stream"
+        options: dict = {}
+        if how == "header":
+            options["additional_headers"] = {"Last-Event-ID": str(cursor)}
+        if how == "query":
+            url += f"?last_event_id={cursor}"
+        if how == "hello":
+            options["subprotocols"] = ["grandstand.v1"]
+        async with websockets.connect(url, **options) as back:
+            if how == "hello":
+                await back.send(json.dumps({"op": "hello", "last_event_id": cursor}))
+            got = await until(back, lambda e: e.get("event_id") == missed[-1])
+            assert got[0]["type"] == "hello" and got[0]["resumed"] is True and got[0]["cursor"] == cursor, (how, got[0])
+            assert [e["event_id"] for e in got if e["type"] == "comment"] == missed, how
+
+
+async def tokens_are_taken_every_way_and_bad_ones_refused(server: Server) -> None:
+    token = server.token("carol", "publisher")
+    url = f"{server.ws}/v1/rooms/auth/stream"
+
+    async def publishes(socket: websockets.ClientConnection, key: str) -> None:
+        await socket.send(json.dumps({"op": "publish", "client_msg_id": key, "body": "hello"}))
+        event = (await until(socket, lambda e: e["type"] in ("publish_ack", "error")))[-1]
+        assert event["type"] == "publish_ack", event
+
+    async with websockets.connect(url, additional_headers={"Authorization": f"Bearer {token}"}) as socket:
+        await publishes(socket, "a1")
+    async with websockets.connect(url, subprotocols=["grandstand.v1", f"bearer.{token}"]) as socket:
+        await publishes(socket, "a2")
+    async with websockets.connect(url, subprotocols=["grandstand.v1"]) as socket:
+        await socket.send(json.dumps({"op": "hello", "token": token}))
+        await publishes(socket, "a3")
+    status, ticket = server.post("/v1/ticket", {"room_id": "auth"}, token)
+    assert status == 200, ticket
+    async with websockets.connect(f"{url}?ticket={ticket['ticket']}") as socket:
+        await publishes(socket, "a4")
+    async with websockets.connect(url) as socket:
+        await until(socket, lambda e: e["type"] == "hello")
+        await socket.send(json.dumps({"op": "publish", "client_msg_id": "a5", "body": "anonymous"}))
+        event = (await until(socket, lambda e: e["type"] == "error"))[-1]
+        assert event["code"] == "not_allowed", event
+    status, guest = server.post("/v1/guest", {"name": "Terrace", "room_id": "auth"})
+    assert status == 200, guest
+    async with websockets.connect(url, subprotocols=["grandstand.v1", f"bearer.{guest['token']}"]) as socket:
+        await publishes(socket, "a6")
+
+    for options in ({"additional_headers": {"Authorization": "Bearer nonsense"}}, {"origin": "https://evil.example"}, {"origin": "null"}):
+        try:
+            async with websockets.connect(url, **options) as socket:
+                event = (await until(socket, lambda e: e["type"] in ("close", "hello")))[-1]
+                assert event["type"] == "close" and event["code"] // 100 == 40, (options, event)
+        except websockets.InvalidStatus as refused:
+            assert refused.response.status_code in (401, 403), (options, refused)
+    try:
+        async with websockets.connect(f"{url}?token={token}"):
+            raise AssertionError("a token in the URL was accepted")
+    except websockets.InvalidStatus as refused:
+        assert refused.response.status_code == 400, refused
+
+
+async def one_connection_serves_page_then_stream(server: Server) -> None:
+    """A keep-alive connection that fetched a page and a snapshot then asks for SSE."""
+    reader, writer = await asyncio.open_connection(*server.listen.split(":"))
+    host = server.listen
+
+    async def answer() -> tuple[str, bytes]:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        low = head.lower()
+        if "content-length:" in low:
+            return head, await reader.readexactly(int(low.split("content-length:")[1].split("\r\n")[0]))
+        body = b""
+        while True:
+            size = int(await reader.readline(), 16)
+            body += await reader.readexactly(size)
+            await reader.readexactly(2)
+            if size == 0:
+                return head, body
+
+    async with asyncio.timeout(LIMIT):
+        for path in ("/", "/v1/rooms", "/rooms/keep", "/healthz/live"):
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            head, body = await answer()
+            assert " 200 " in head.split("\r\n")[0] and body, (path, head)
+        writer.write(f"GET /v1/rooms/keep/sse HTTP/1.1\r\nHost: {host}\r\nAccept: text/event-stream\r\n\r\n".encode())
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        assert "text/event-stream" in head and "no-cache" in head, head
+        first = await reader.readuntil(b"\n\n")
+        assert b"event: hello" in first, first
+    writer.close()
+
+
+def curl_streams_and_resumes(server: Server) -> None:
+    token = server.token("dave", "backend")
+    cursor = server.publish("curl", "before", token, "c0")
+    process = subprocess.Popen(
+        ["curl", "-sN", "-H", f"Last-Event-ID: {cursor}", f"{server.url}/v1/rooms/curl/sse"], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    lines: list[str] = []
+    published: list[int] = []
+    started = time.monotonic()
+    for line in process.stdout:
+        lines.append(line.rstrip("\n"))
+        if line.startswith("event: hello"):
+            published = [server.publish("curl", f"line {n}", token, f"c{n}") for n in range(1, 6)]
+        ids = [int(text[4:]) for text in lines if text.startswith("id: ")]
+        if published and ids[-1] == published[-1]:
+            break
+        assert time.monotonic() - started < LIMIT, lines
+    process.kill()
+    process.wait()
+    assert ids[0] == cursor and ids[1:] == published, (ids, published)
+
+
+def node_clients(server: Server) -> None:
+    """npm ws and eventsource: follow, server restart, resume without loss."""
+    token = server.token("erin", "backend")
+    script = subprocess.Popen(
+        ["node", str(HERE / "node_clients.cjs"), server.url, token], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
+    )
+    assert script.stdout and script.stdin
+    for line in script.stdout:
+        if line.strip() == "restart":
+            assert server.stop() == 0
+            server.start()
+            script.stdin.write("restarted\n")
+            script.stdin.flush()
+        else:
+            print("   ", line.rstrip())
+    assert script.wait() == 0, "the node clients failed"
+
+
+async def main(binary: str) -> int:
+    tests = [
+        websocket_publish_reaches_every_transport,
+        websocket_resumes_where_it_was,
+        tokens_are_taken_every_way_and_bad_ones_refused,
+        one_connection_serves_page_then_stream,
+        curl_streams_and_resumes,
+        node_clients,
+    ]
+    failed = 0
+    with Server(binary) as server:
+        for test in tests:
+            start = time.monotonic()
+            try:
+                if asyncio.iscoroutinefunction(test):
+                    await test(server)
+                else:
+                    await asyncio.to_thread(test, server)
+                print(f"ok   {test.__name__} ({time.monotonic() - start:.1f} s)", flush=True)
+            except Exception:
+                failed += 1
+                print(f"FAIL {test.__name__}\n{traceback.format_exc()}", flush=True)
+        if failed:
+            print((server.data / "stderr.txt").read_text()[-4000:])
+        assert server.stop() == 0, "SIGTERM did not end with exit code 0"
+    print(f"{len(tests) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+sys.exit(asyncio.run(main(sys.argv[1])))
