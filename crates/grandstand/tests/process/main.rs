@@ -1,0 +1,10 @@
+//! The real binary, started, killed, starved and restarted; what its clients were told is held against what its log holds.
+#![forbid(unsafe_code)]
+
+mod crash;
+mod limits;
+mod resume;
+mod signals;
+mod splice;
+mod support;
+mod viewer;

@@ -1,0 +1,86 @@
+//! How the process starts, stops and refuses to share its data.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::support::Server;
+use crate::viewer::{RUNGS, Rung, Viewer};
+
+#[test]
+fn a_second_server_on_the_same_data_is_refused_with_the_reason() {
+    let server = Server::start(&[], &[]);
+    let mut second = server.command(&[]);
+    let second = second.stderr(Stdio::piped()).output().expect("the binary can be started");
+    assert!(!second.status.success());
+    assert!(second.stdout.is_empty(), "it never said ready");
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert!(
+        said.contains("data") && said.contains(&server.pid().to_string()),
+        "names the folder and the holder: {said}"
+    );
+    let token = server.token("backend", &["backend"]);
+    server.published("still", &token, "k", "the first one still serves");
+}
+
+#[test]
+fn sigterm_tells_every_rung_and_ends_with_zero() {
+    let mut server = Server::start(&[], &[]);
+    let token = server.token("backend", &["backend"]);
+    let id = server.published("drain", &token, "k", "before");
+    let mut viewers: Vec<Viewer> = RUNGS
+        .iter()
+        .map(|r| Viewer::open(&server, *r, "drain", None, None).unwrap_or_else(|a| panic!("{a:?}")))
+        .collect();
+    for viewer in viewers.iter_mut().take(2) {
+        assert_eq!(viewer.next().expect("hello")["type"], "hello");
+    }
+    server.signal("TERM");
+    for (rung, viewer) in RUNGS.iter().zip(&mut viewers).filter(|(r, _)| **r != Rung::Poll) {
+        let close = viewer.until(|e| e["type"] == "close").pop().expect("a close");
+        assert_eq!(close["code"], 4112, "{rung:?}");
+        assert!(close["retry_after_ms"].is_u64() && close["spread_ms"].is_u64(), "{close}");
+    }
+    let status = server.ended(Duration::from_secs(10));
+    assert!(status.success(), "{status}");
+    server.restart();
+    assert_eq!(server.published("drain", &token, "k", "before"), id, "a retry after the restart is the same event");
+}
+
+#[test]
+fn a_second_signal_ends_at_once() {
+    let mut server = Server::start(&[], &[]);
+    let _held = Viewer::open(&server, Rung::WebSocket, "two", None, None).unwrap_or_else(|a| panic!("{a:?}"));
+    server.signal("TERM");
+    server.signal("TERM");
+    server.ended(Duration::from_secs(3));
+}
+
+#[test]
+fn unknown_config_keys_refuse_to_start_and_are_named() {
+    let mut server = Server::unstarted(&[], &[]);
+    let file = server.folder().join("grandstand.toml");
+    std::fs::write(&file, "listen = \"127.0.0.1:0\"\nlistn = \"127.0.0.1:1\"\n").expect("written");
+    server.set_args(&["--config", file.to_str().expect("a path")]);
+    let out = server.command(&[]).stderr(Stdio::piped()).output().expect("the binary can be started");
+    assert!(!out.status.success());
+    assert!(String::from_utf8_lossy(&out.stderr).contains("listn"), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
+#[test]
+fn state_survives_a_clean_restart() {
+    let mut server = Server::start(&[], &[]);
+    let (token, admin) = (server.token("backend", &["backend"]), server.token("op", &["admin"]));
+    server.put_room("kept", &admin, json!({"title": "Kept room", "slow_mode_seconds": 5}));
+    let id = server.published("kept", &token, "k", "kept comment");
+    let before = server.http().call("GET", "/v1/rooms/kept/snapshot", None, None).expect("an answer").json;
+    server.stop();
+    server.restart();
+    let after = server.http().call("GET", "/v1/rooms/kept/snapshot", None, None).expect("an answer").json;
+    assert_eq!(before["recent_comments"], after["recent_comments"]);
+    assert_eq!(before["config"], after["config"]);
+    assert_eq!(before["as_of_event_id"], after["as_of_event_id"]);
+    assert_eq!(after["recent_comments"][0]["event_id"].as_u64(), Some(id));
+    assert_eq!(server.published("kept", &token, "k", "kept comment"), id);
+}
