@@ -3,4 +3,5 @@
 //! The roles never import each other; they meet in [`link`] alone.
 #![forbid(unsafe_code)]
 
+pub mod auth;
 pub mod link;

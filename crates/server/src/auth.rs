@@ -1,0 +1,288 @@
+//! Who somebody is and what that lets them do: one place for both, used by every door.
+//!
+//! A door (a stream, a publish, an operator's call) turns credentials into an [`Identity`] by [`token::Verifier`] or
+//! [`ticket::Tickets`], and asks one of the `may_*` functions here. Everything is denied that no function allows.
+//! No function here knows a path or a header: resources come typed, after routing.
+
+pub mod door;
+pub mod files;
+pub mod ticket;
+pub mod token;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use grandstand_core::names::{RoomId, UserId};
+use grandstand_core::record::Room;
+use grandstand_core::time::Wall;
+
+/// A token is taken this long after its `exp`, and a stream opened with it lives as long.
+pub const LEEWAY: Duration = Duration::from_secs(30);
+/// A stream is not opened on a token that would end it sooner than this.
+pub const STREAM_LEAST: Duration = Duration::from_secs(10);
+/// `sub` of guests starts with it; no other token may carry it.
+pub const GUEST_PREFIX: &str = "guest:";
+pub const GUEST_TTL: Duration = Duration::from_secs(12 * 3600);
+
+/// A verified user: what a token said, checked and typed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Identity {
+    pub user: UserId,
+    /// Shown beside the user's comments: the token's `name`, else the user id.
+    pub display: Arc<str>,
+    pub badges: Arc<[Arc<str>]>,
+    /// `None`: every room (but a `room-mod` moderates only rooms that are named).
+    pub rooms: Option<Arc<[RoomPattern]>>,
+    pub follows: Arc<[UserId]>,
+    pub roles: Roles,
+    /// The token's end, without leeway.
+    pub exp: Wall,
+}
+
+impl Identity {
+    pub fn is_guest(&self) -> bool {
+        self.user.as_str().starts_with(GUEST_PREFIX)
+    }
+    /// When a stream opened with this identity must have been renewed.
+    pub fn ends_at(&self) -> Wall {
+        self.exp + LEEWAY
+    }
+    /// Whether a stream opened at `now` would live long enough to be worth it.
+    pub fn may_open_stream(&self, now: Wall) -> bool {
+        now + STREAM_LEAST <= self.ends_at()
+    }
+    /// Whether the token's `rooms` cover `room`.
+    pub fn covers(&self, room: &RoomId) -> bool {
+        self.rooms.as_ref().is_none_or(|patterns| patterns.iter().any(|p| p.matches(room)))
+    }
+    /// Exempt from every rate, cap, slow mode and stream limit.
+    pub fn is_backend(&self) -> bool {
+        self.roles.has(Role::Backend)
+    }
+}
+
+/// A room id, or the start of room ids followed by `*`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RoomPattern {
+    text: Box<str>,
+    prefix: bool,
+}
+
+impl RoomPattern {
+    /// Errors: `None` unless it is a room id, `*`, or room id characters followed by one `*`.
+    pub fn parse(text: &str) -> Option<RoomPattern> {
+        match text.strip_suffix('*') {
+            Some("") => Some(RoomPattern { text: "".into(), prefix: true }),
+            Some(start) => RoomId::parse(start).map(|_| RoomPattern { text: start.into(), prefix: true }),
+            None => RoomId::parse(text).map(|_| RoomPattern { text: text.into(), prefix: false }),
+        }
+    }
+    pub fn matches(&self, room: &RoomId) -> bool {
+        if self.prefix { room.as_str().starts_with(&*self.text) } else { room.as_str() == &*self.text }
+    }
+}
+
+impl fmt::Display for RoomPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.text, if self.prefix { "*" } else { "" })
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Role {
+    Viewer = 1,
+    Publisher = 2,
+    RoomMod = 4,
+    RegionOps = 8,
+    Admin = 16,
+    Backend = 32,
+}
+
+impl Role {
+    pub const ALL: [(Role, &'static str); 6] = [
+        (Role::Viewer, "viewer"),
+        (Role::Publisher, "publisher"),
+        (Role::RoomMod, "room-mod"),
+        (Role::RegionOps, "region-ops"),
+        (Role::Admin, "admin"),
+        (Role::Backend, "backend"),
+    ];
+    pub fn parse(name: &str) -> Option<Role> {
+        Role::ALL.iter().find(|(_, n)| *n == name).map(|(r, _)| *r)
+    }
+}
+
+/// The roles a token carries. A token without a `roles` claim is a publisher; with an empty one, a viewer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Roles(u8);
+
+impl Roles {
+    pub fn of(roles: &[Role]) -> Roles {
+        Roles(roles.iter().fold(Role::Viewer as u8, |all, role| all | *role as u8))
+    }
+    pub fn has(self, role: Role) -> bool {
+        self.0 & role as u8 != 0
+    }
+}
+
+/// Why something is not allowed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Denied {
+    /// Credentials would be needed (401).
+    NeedsToken,
+    /// The credentials do not reach (403 `not_allowed`).
+    NotAllowed,
+}
+
+pub fn may_view(who: Option<&Identity>, room: &RoomId, settings: &Room) -> Result<(), Denied> {
+    match who {
+        None if settings.anonymous_view => Ok(()),
+        None => Err(Denied::NeedsToken),
+        Some(id) => allowed(id.covers(room)),
+    }
+}
+
+pub fn may_publish(who: Option<&Identity>, room: &RoomId, settings: &Room) -> Result<(), Denied> {
+    let id = who.ok_or(Denied::NeedsToken)?;
+    let writes = id.roles.has(Role::Publisher) || id.roles.has(Role::Backend) || may_moderate(who, room).is_ok();
+    allowed(writes && id.covers(room) && (!id.is_guest() || settings.anonymous_publish))
+}
+
+/// Publish in another user's name, gifts, export.
+pub fn may_act_as_backend(who: Option<&Identity>, room: &RoomId) -> Result<(), Denied> {
+    let id = who.ok_or(Denied::NeedsToken)?;
+    allowed(id.is_backend() && id.covers(room))
+}
+
+/// Slow mode, bans, retract, pin and state of this room.
+pub fn may_moderate(who: Option<&Identity>, room: &RoomId) -> Result<(), Denied> {
+    let id = who.ok_or(Denied::NeedsToken)?;
+    let in_named_rooms = id.roles.has(Role::RoomMod) && id.rooms.is_some() && id.covers(room);
+    allowed(in_named_rooms || may_configure(who).is_ok())
+}
+
+/// Create rooms and change any of their settings.
+pub fn may_configure(who: Option<&Identity>) -> Result<(), Denied> {
+    let id = who.ok_or(Denied::NeedsToken)?;
+    allowed(id.roles.has(Role::RegionOps) || id.roles.has(Role::Admin))
+}
+
+pub fn may_export(who: Option<&Identity>, room: &RoomId) -> Result<(), Denied> {
+    let id = who.ok_or(Denied::NeedsToken)?;
+    allowed(may_act_as_backend(who, room).is_ok() || id.roles.has(Role::Admin))
+}
+
+fn allowed(yes: bool) -> Result<(), Denied> {
+    if yes { Ok(()) } else { Err(Denied::NotAllowed) }
+}
+
+/// Checks a name to be shown: 1 to 64 characters, no controls and no bidi marks. Surrounding spaces are removed.
+/// Errors: `None` when the rule is broken.
+pub fn display_name(text: &str) -> Option<Arc<str>> {
+    let text = text.trim();
+    let bidi = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let n_chars = text.chars().count();
+    ((1..=64).contains(&n_chars) && !text.chars().any(|c| c.is_control() || bidi(c))).then(|| text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use grandstand_core::names::{RoomId, UserId};
+    use grandstand_core::record::Room;
+    use grandstand_core::time::Wall;
+
+    use super::{
+        Denied, Identity, Role, Roles, RoomPattern, display_name, may_act_as_backend, may_configure, may_export,
+        may_moderate, may_publish, may_view,
+    };
+
+    fn who(sub: &str, roles: &[Role], rooms: Option<&[&str]>) -> Identity {
+        Identity {
+            user: UserId::parse(sub).unwrap(),
+            display: sub.into(),
+            badges: Arc::new([]),
+            rooms: rooms.map(|r| r.iter().map(|p| RoomPattern::parse(p).unwrap()).collect()),
+            follows: Arc::new([]),
+            roles: Roles::of(roles),
+            exp: Wall(10_000_000),
+        }
+    }
+
+    fn room(id: &str) -> RoomId {
+        RoomId::parse(id).unwrap()
+    }
+
+    #[test]
+    fn a_pattern_is_a_room_or_the_start_of_rooms() {
+        let hit = |p: &str, r: &str| RoomPattern::parse(p).unwrap().matches(&room(r));
+        assert!(hit("a", "a") && !hit("a", "ab") && hit("a*", "ab") && hit("*", "x") && !hit("match:*", "match"));
+        for bad in ["", "**", "*a", "A*", "a/*", "a*b"] {
+            assert!(RoomPattern::parse(bad).is_none(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn anonymous_viewers_need_the_rooms_leave() {
+        let open = Room::fresh("t");
+        let closed = Room { anonymous_view: false, ..Room::fresh("t") };
+        assert_eq!(may_view(None, &room("a"), &open), Ok(()));
+        assert_eq!(may_view(None, &room("a"), &closed), Err(Denied::NeedsToken));
+        assert_eq!(may_view(Some(&who("u", &[], None)), &room("a"), &closed), Ok(()));
+        assert_eq!(may_view(Some(&who("u", &[], Some(&["b"]))), &room("a"), &open), Err(Denied::NotAllowed));
+    }
+
+    #[test]
+    fn publishing_needs_the_role_the_room_and_for_guests_the_rooms_leave() {
+        let open = Room::fresh("t");
+        let strict = Room { anonymous_publish: false, ..Room::fresh("t") };
+        let a = room("a");
+        assert_eq!(may_publish(None, &a, &open), Err(Denied::NeedsToken));
+        assert_eq!(may_publish(Some(&who("u", &[], None)), &a, &open), Err(Denied::NotAllowed));
+        assert_eq!(may_publish(Some(&who("u", &[Role::Publisher], None)), &a, &strict), Ok(()));
+        assert_eq!(may_publish(Some(&who("guest:1", &[Role::Publisher], None)), &a, &open), Ok(()));
+        assert_eq!(may_publish(Some(&who("guest:1", &[Role::Publisher], None)), &a, &strict), Err(Denied::NotAllowed));
+        assert_eq!(may_publish(Some(&who("u", &[Role::Publisher], Some(&["b*"]))), &a, &open), Err(Denied::NotAllowed));
+    }
+
+    #[test]
+    fn a_moderator_of_one_room_is_nobody_in_another_and_never_an_operator() {
+        let moderator = who("m", &[Role::RoomMod], Some(&["a"]));
+        assert_eq!(may_moderate(Some(&moderator), &room("a")), Ok(()));
+        assert_eq!(may_moderate(Some(&moderator), &room("b")), Err(Denied::NotAllowed));
+        assert_eq!(may_configure(Some(&moderator)), Err(Denied::NotAllowed));
+        assert_eq!(may_export(Some(&moderator), &room("a")), Err(Denied::NotAllowed));
+        let unnamed = who("m", &[Role::RoomMod], None);
+        assert_eq!(may_moderate(Some(&unnamed), &room("a")), Err(Denied::NotAllowed));
+        assert_eq!(may_moderate(None, &room("a")), Err(Denied::NeedsToken));
+    }
+
+    #[test]
+    fn only_a_backend_speaks_for_others_and_an_admin_may_read_the_log() {
+        let admin = who("a", &[Role::Admin], None);
+        let backend = who("b", &[Role::Backend], Some(&["a"]));
+        assert_eq!(may_act_as_backend(Some(&admin), &room("a")), Err(Denied::NotAllowed));
+        assert_eq!(may_act_as_backend(Some(&backend), &room("a")), Ok(()));
+        assert_eq!(may_act_as_backend(Some(&backend), &room("b")), Err(Denied::NotAllowed));
+        assert_eq!(may_configure(Some(&backend)), Err(Denied::NotAllowed));
+        assert_eq!(may_export(Some(&admin), &room("a")), Ok(()));
+    }
+
+    #[test]
+    fn names_to_be_shown_are_short_and_plain() {
+        assert_eq!(display_name("  north stand ").as_deref(), Some("north stand"));
+        for bad in ["", "   ", "a\nb", "a\u{202e}b", &"x".repeat(65)] {
+            assert!(display_name(bad).is_none(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_stream_is_not_opened_on_a_token_that_would_end_it_at_once() {
+        let id = who("u", &[], None);
+        assert!(id.may_open_stream(Wall(10_000_000 + 20_000)));
+        assert!(!id.may_open_stream(Wall(10_000_000 + 20_001)));
+    }
+}
