@@ -1,0 +1,158 @@
+//! The port to one ordered log: append in batches, read in pages.
+//!
+//! A log is like a ledger with one pen. What it must never do: return `Ok` for what a power cut could still take (unless
+//! the operator chose so, [`crate::sqlite::Durability`]), show a reader what is not durable, or accept an id that is not the next.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use grandstand_core::ids::{EpochSpan, EventId, Position, Seq};
+use grandstand_core::names::RoomId;
+use grandstand_core::record::{Body, Record};
+use grandstand_core::time::Wall;
+
+use crate::fault::{Fault, Refusal, WriteFault};
+
+/// Most records one page holds, and the longest one page may keep a read open.
+pub const PAGE_ROWS_MAX: usize = 1_000;
+pub const PAGE_TIME_MAX: Duration = Duration::from_millis(50);
+/// Most rows one commit of [`Log::retain`] or [`Log::erase`] changes, so that an append never waits long behind it.
+pub const RETAIN_ROWS_MAX: usize = 1_000;
+/// [`RoomFacts::comments_after`] is exact up to here. A count is one page's worth of time at most.
+pub const COMMENTS_COUNTED_MAX: u64 = 250_000;
+
+/// The writing side. One per log; whoever holds it is the one writer.
+pub trait Log: Send {
+    /// Writes one batch, all or nothing (see *unknown* for the one exception).
+    ///
+    /// Shape: the first record is the one after [`Log::head`] (next seq, or an EpochStart of a higher epoch with seq 0), each
+    /// other follows the one before it in the same way. An empty batch is `Ok` and writes nothing.
+    /// Durable on `Ok`: every record, by the setting of the log (`fsync`: also after a power cut), and every reader sees it.
+    /// Not to be assumed: that anything of the batch is seen before `Ok`.
+    /// Errors: *refused* `NoSpace`, or `Stale` when the first id is not above the head. *Failed*: nothing is written. *Unknown*:
+    /// any prefix of the batch, none and all of it included, may be durable; no later append of this handle succeeds.
+    /// Panics when ids leave a hole: that is a bug of the caller, and the log must not contain it.
+    fn append(&mut self, records: &[Arc<Record>]) -> Result<(), WriteFault>;
+
+    /// Id of the last durable record, or START.
+    fn head(&self) -> Position;
+
+    /// A reader of its own, for another thread.
+    fn reader(&self) -> Result<Box<dyn LogReader>, Fault>;
+
+    /// Told when nothing waits: time for upkeep that would delay an append. Errors as for `append`; space that is missing
+    /// for upkeep is not an error.
+    fn idle(&mut self) -> Result<(), WriteFault>;
+
+    /// Takes body and salt from these records (at most [`RETAIN_ROWS_MAX`]); headers and checksums stay. Ids that are not
+    /// there or erased already are passed over. Returns how many were erased, durably, in one commit. Errors as for `append`.
+    fn erase(&mut self, ids: &[EventId]) -> Result<usize, WriteFault>;
+
+    /// One step of retention, at most [`RETAIN_ROWS_MAX`] rows in one commit. Call again while `more`. The head's record is
+    /// never deleted, so that the log never forgets where it stands. Errors as for `append`.
+    fn retain(&mut self, rule: &Retention<'_>) -> Result<Retained, WriteFault>;
+
+    /// Bytes the log occupies, free pages inside it included.
+    fn size_bytes(&self) -> u64;
+
+    /// Appends that would make the log larger than this are refused with `NoSpace`; `None` lifts the limit. Takes effect with
+    /// the next append; what is there already stays.
+    fn limit_bytes(&mut self, limit: Option<u64>) -> Result<(), Fault>;
+}
+
+/// The reading side. Every call is one page: it opens a view, answers and lets go. A reader may be behind the writer (a
+/// replica); `head` of an answer tells what the answer covers. It is never ahead of what is durable.
+pub trait LogReader: Send {
+    /// Every record after `after`, in id order, at most `rows` (and [`PAGE_ROWS_MAX`]). Empty: nothing after it.
+    /// Errors: `Damaged` when a record does not match its checksum.
+    fn scan(&mut self, after: Position, rows: usize) -> Result<Vec<Arc<Record>>, Fault>;
+
+    /// The records of one room that viewers are sent ([`Record::lane`] is set), after `after`, oldest first.
+    fn room_page(&mut self, room: &RoomId, after: Position, rows: usize) -> Result<RoomPage, Fault>;
+
+    /// The newest records of one room that viewers are sent and that are before `before`, oldest first. `upto` is the position
+    /// below which to go on, or START when the room has nothing older.
+    fn room_page_back(&mut self, room: &RoomId, before: Position, rows: usize) -> Result<RoomPage, Fault>;
+
+    /// What a cursor needs to be answered, all read in one view.
+    fn room_facts(&mut self, room: &RoomId, after: Position) -> Result<RoomFacts, Fault>;
+
+    /// Position such that everything after it has `ts` or later, and everything up to it is older.
+    fn before_ts(&mut self, ts: Wall) -> Result<Position, Fault>;
+
+    /// Id of the last record this reader sees, or START.
+    fn head(&mut self) -> Result<Position, Fault>;
+
+    /// The log is complete after this position; START when nothing was ever deleted.
+    fn floor(&mut self) -> Result<Position, Fault>;
+
+    /// Every epoch with its last seq, oldest first; the last one is the epoch of the head.
+    fn epochs(&mut self) -> Result<Vec<EpochSpan>, Fault>;
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct RoomPage {
+    pub records: Vec<Arc<Record>>,
+    /// Forward: the page holds everything of the room after the asked position up to here; equal to `head` when the room has
+    /// no more. Backward: see [`LogReader::room_page_back`].
+    pub upto: Position,
+    pub head: Position,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RoomFacts {
+    pub head: Position,
+    /// The log is complete after this.
+    pub floor: Position,
+    /// The room's last record that viewers are sent, or START.
+    pub last_event: Position,
+    pub first_priority_after: Option<(EventId, Wall)>,
+    /// Exact up to [`COMMENTS_COUNTED_MAX`], which also stands for "or more".
+    pub comments_after: u64,
+    /// Id of the 500th newest comment after the position: a resume that sends at most 500 begins with it.
+    pub comment_500: Option<EventId>,
+}
+
+/// How many comments a resume sends at most.
+pub const RESUME_COMMENTS_MAX: usize = 500;
+
+/// What is too old. Times are log time.
+pub struct Retention<'a> {
+    /// Bodies of a room's events older than this are erased.
+    pub bodies_before: &'a dyn Fn(&RoomId) -> Wall,
+    /// Records older than this are deleted, header and all.
+    pub headers_before: Wall,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Retained {
+    pub erased: usize,
+    pub deleted: usize,
+    /// There is more to do now.
+    pub more: bool,
+}
+
+/// Whether `record` may stand directly after `head`: the next seq of its epoch, or the start of a higher one.
+pub(crate) fn follows(head: Position, record: &Record) -> bool {
+    let starts_epoch = record.seq == Seq::START && matches!(record.body, Body::EpochStart);
+    match head.event_id() {
+        None => starts_epoch,
+        Some(last) if record.epoch == last.epoch() => last.seq().next() == Some(record.seq),
+        Some(last) => record.epoch > last.epoch() && starts_epoch,
+    }
+}
+
+/// The boundary check of every append: stale is an answer, a hole is a bug.
+pub(crate) fn check_batch(head: Position, records: &[Arc<Record>]) -> Result<(), Refusal> {
+    let Some(first) = records.first() else { return Ok(()) };
+    let first_id = first.event_id().position();
+    if first_id <= head {
+        return Err(Refusal::Stale { head, first: first_id });
+    }
+    let mut last = head;
+    for record in records {
+        assert!(follows(last, record), "record {:?} leaves a hole after {last:?}", record.event_id());
+        last = record.event_id().position();
+    }
+    Ok(())
+}

@@ -1,0 +1,366 @@
+//! A log and a catalog in memory: the simulator's store and the model the other implementations are compared with.
+//!
+//! A handle is a key to shared storage. Dropping the handle and opening another is a restart of the process on the same disk.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use grandstand_core::ids::{EpochSpan, EventId, Position};
+use grandstand_core::names::RoomId;
+use grandstand_core::record::{Body, Lane, Record};
+use grandstand_core::time::Wall;
+
+use crate::catalog::{Catalog, Checkpoint, RoomRow};
+use crate::fault::{Fault, Refusal, WriteFault};
+use crate::log::{
+    COMMENTS_COUNTED_MAX, Log, LogReader, PAGE_ROWS_MAX, RESUME_COMMENTS_MAX, RETAIN_ROWS_MAX, Retained, Retention,
+    RoomFacts, RoomPage, check_batch,
+};
+
+/// A log that outlives its writers as long as one handle of any kind is left.
+#[derive(Clone, Default)]
+pub struct MemoryDisk(Arc<Mutex<Entries>>);
+
+pub struct MemoryLog {
+    disk: MemoryDisk,
+}
+
+struct MemoryReader {
+    disk: MemoryDisk,
+}
+
+#[derive(Default)]
+struct Entries {
+    records: BTreeMap<u64, Entry>,
+    rooms: HashMap<RoomId, Served>,
+    bytes: u64,
+    limit: Option<u64>,
+    floor: Position,
+    /// Epochs whose records may be deleted by now; the head's own is not among them.
+    ended: Vec<EpochSpan>,
+}
+
+struct Entry {
+    record: Arc<Record>,
+    lane: Option<Lane>,
+    bytes: u64,
+}
+
+/// Ids of what viewers of one room are sent, ascending.
+#[derive(Default)]
+struct Served {
+    all: Vec<u64>,
+    priority: Vec<u64>,
+    comments: Vec<u64>,
+}
+
+impl MemoryLog {
+    pub fn new() -> MemoryLog {
+        MemoryLog::open(&MemoryDisk::default())
+    }
+
+    /// A writer on storage that may hold records already.
+    pub fn open(disk: &MemoryDisk) -> MemoryLog {
+        MemoryLog { disk: disk.clone() }
+    }
+}
+
+impl Default for MemoryLog {
+    fn default() -> MemoryLog {
+        MemoryLog::new()
+    }
+}
+
+impl MemoryDisk {
+    fn lock(&self) -> MutexGuard<'_, Entries> {
+        // A holder panics only on a bug of the caller (a hole), before it changed anything.
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Log for MemoryLog {
+    fn append(&mut self, records: &[Arc<Record>]) -> Result<(), WriteFault> {
+        let mut entries = self.disk.lock();
+        check_batch(entries.head(), records)?;
+        let bytes: u64 = records.iter().map(|r| size_of_record(r)).sum();
+        if entries.limit.is_some_and(|limit| entries.bytes + bytes > limit) {
+            return Err(Refusal::NoSpace.into());
+        }
+        records.iter().for_each(|r| entries.push(r));
+        Ok(())
+    }
+
+    fn head(&self) -> Position {
+        self.disk.lock().head()
+    }
+
+    fn reader(&self) -> Result<Box<dyn LogReader>, Fault> {
+        Ok(Box::new(MemoryReader { disk: self.disk.clone() }))
+    }
+
+    fn idle(&mut self) -> Result<(), WriteFault> {
+        Ok(())
+    }
+
+    fn erase(&mut self, ids: &[EventId]) -> Result<usize, WriteFault> {
+        assert!(ids.len() <= RETAIN_ROWS_MAX, "one commit erases at most {RETAIN_ROWS_MAX}");
+        let mut entries = self.disk.lock();
+        Ok(ids.iter().filter(|id| entries.erase(id.value())).count())
+    }
+
+    fn retain(&mut self, rule: &Retention<'_>) -> Result<Retained, WriteFault> {
+        let mut entries = self.disk.lock();
+        let head = entries.head().value();
+        let mut retained = Retained::default();
+        let old: Vec<u64> = entries.records.range(..head).take(RETAIN_ROWS_MAX + 1).map(|(id, _)| *id).collect();
+        for id in old.iter().take(RETAIN_ROWS_MAX) {
+            if entries.records[id].record.ts >= rule.headers_before {
+                break;
+            }
+            entries.delete(*id);
+            retained.deleted += 1;
+        }
+        if retained.deleted == RETAIN_ROWS_MAX {
+            return Ok(Retained { more: true, ..retained });
+        }
+        let mut due: Vec<u64> = Vec::new();
+        for (id, entry) in &entries.records {
+            let Some(room) = &entry.record.room else { continue };
+            let erasable = entry.lane.is_some() && !matches!(entry.record.body, Body::Erased);
+            if erasable && entry.record.ts < (rule.bodies_before)(room) {
+                due.push(*id);
+            }
+        }
+        retained.more = due.len() > RETAIN_ROWS_MAX - retained.deleted;
+        due.truncate(RETAIN_ROWS_MAX - retained.deleted);
+        retained.erased = due.iter().filter(|id| entries.erase(**id)).count();
+        Ok(retained)
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.disk.lock().bytes
+    }
+
+    fn limit_bytes(&mut self, limit: Option<u64>) -> Result<(), Fault> {
+        self.disk.lock().limit = limit;
+        Ok(())
+    }
+}
+
+impl LogReader for MemoryReader {
+    fn scan(&mut self, after: Position, rows: usize) -> Result<Vec<Arc<Record>>, Fault> {
+        let entries = self.disk.lock();
+        let range = entries.records.range((Excluded(after.value()), Unbounded));
+        Ok(range.take(rows.min(PAGE_ROWS_MAX)).map(|(_, e)| e.record.clone()).collect())
+    }
+
+    fn room_page(&mut self, room: &RoomId, after: Position, rows: usize) -> Result<RoomPage, Fault> {
+        let entries = self.disk.lock();
+        let (head, rows) = (entries.head(), rows.min(PAGE_ROWS_MAX));
+        let ids = entries.rooms.get(room).map_or(&[][..], |s| after_id(&s.all, after));
+        let upto = if ids.len() > rows { ids[..rows].last().map_or(after, |id| at(*id)) } else { head.max(after) };
+        let records = entries.served(&ids[..rows.min(ids.len())]);
+        Ok(RoomPage { records, upto, head })
+    }
+
+    fn room_page_back(&mut self, room: &RoomId, before: Position, rows: usize) -> Result<RoomPage, Fault> {
+        let entries = self.disk.lock();
+        let rows = rows.min(PAGE_ROWS_MAX);
+        let ids =
+            entries.rooms.get(room).map_or(&[][..], |s| &s.all[..s.all.partition_point(|id| *id < before.value())]);
+        let from = ids.len().saturating_sub(rows);
+        let upto = match from {
+            0 => Position::START,
+            _ => ids.get(from).map_or(before, |id| at(*id)),
+        };
+        Ok(RoomPage { records: entries.served(&ids[from..]), upto, head: entries.head() })
+    }
+
+    fn room_facts(&mut self, room: &RoomId, after: Position) -> Result<RoomFacts, Fault> {
+        let entries = self.disk.lock();
+        let none = Served::default();
+        let served = entries.rooms.get(room).unwrap_or(&none);
+        let comments = after_id(&served.comments, after);
+        let priority = after_id(&served.priority, after).first();
+        Ok(RoomFacts {
+            head: entries.head(),
+            floor: entries.floor,
+            last_event: served.all.last().map_or(Position::START, |id| at(*id)),
+            first_priority_after: priority.map(|id| (event(*id), entries.records[id].record.ts)),
+            comments_after: (comments.len() as u64).min(COMMENTS_COUNTED_MAX),
+            comment_500: comments.len().checked_sub(RESUME_COMMENTS_MAX).map(|n| event(comments[n])),
+        })
+    }
+
+    fn before_ts(&mut self, ts: Wall) -> Result<Position, Fault> {
+        let entries = self.disk.lock();
+        let older = entries.records.iter().rev().find(|(_, e)| e.record.ts < ts);
+        Ok(older.map_or(entries.floor, |(id, _)| at(*id)))
+    }
+
+    fn head(&mut self) -> Result<Position, Fault> {
+        Ok(self.disk.lock().head())
+    }
+
+    fn floor(&mut self) -> Result<Position, Fault> {
+        Ok(self.disk.lock().floor)
+    }
+
+    fn epochs(&mut self) -> Result<Vec<EpochSpan>, Fault> {
+        let entries = self.disk.lock();
+        let head = entries.head().event_id().map(|id| EpochSpan { epoch: id.epoch(), last_seq: id.seq() });
+        Ok(entries.ended.iter().copied().chain(head).collect())
+    }
+}
+
+impl Entries {
+    fn head(&self) -> Position {
+        self.records.last_key_value().map_or(Position::START, |(id, _)| at(*id))
+    }
+
+    fn push(&mut self, record: &Arc<Record>) {
+        if let Some(last) = self.head().event_id()
+            && last.epoch() < record.epoch
+        {
+            self.ended.push(EpochSpan { epoch: last.epoch(), last_seq: last.seq() });
+        }
+        let (id, lane, bytes) = (record.event_id().value(), record.lane(), size_of_record(record));
+        if let (Some(room), Some(lane)) = (&record.room, lane) {
+            let served = self.rooms.entry(room.clone()).or_default();
+            served.all.push(id);
+            if lane == Lane::Priority { &mut served.priority } else { &mut served.comments }.push(id);
+        }
+        self.bytes += bytes;
+        self.records.insert(id, Entry { record: record.clone(), lane, bytes });
+    }
+
+    fn erase(&mut self, id: u64) -> bool {
+        let Some(entry) = self.records.get_mut(&id) else { return false };
+        if matches!(entry.record.body, Body::Erased) {
+            return false;
+        }
+        entry.record = Arc::new(Record { body: Body::Erased, ..(*entry.record).clone() });
+        let bytes = size_of_record(&entry.record);
+        self.bytes = self.bytes - entry.bytes + bytes;
+        entry.bytes = bytes;
+        true
+    }
+
+    fn delete(&mut self, id: u64) {
+        let entry = self.records.remove(&id).expect("the caller has just read it");
+        self.bytes -= entry.bytes;
+        self.floor = at(id);
+        if let Some(served) = entry.record.room.as_ref().and_then(|room| self.rooms.get_mut(room)) {
+            for ids in [&mut served.all, &mut served.priority, &mut served.comments] {
+                ids.retain(|i| *i != id);
+            }
+        }
+    }
+
+    fn served(&self, ids: &[u64]) -> Vec<Arc<Record>> {
+        ids.iter().map(|id| self.records[id].record.clone()).filter(|r| r.lane().is_some()).collect()
+    }
+}
+
+fn after_id(ids: &[u64], after: Position) -> &[u64] {
+    &ids[ids.partition_point(|id| *id <= after.value())..]
+}
+
+fn at(id: u64) -> Position {
+    Position::new(id).expect("an event id is a position")
+}
+
+fn event(id: u64) -> EventId {
+    EventId::new(id).expect("ids in the log are event ids")
+}
+
+/// What a record weighs against the limit: near to its encoded size, and never less for a longer body.
+fn size_of_record(record: &Record) -> u64 {
+    let body = match &record.body {
+        Body::Comment(c) => c.text.len() + c.display.len(),
+        Body::Score(s) => 64 + s.data.as_ref().map_or(0, |d| d.len()),
+        Body::Gift(g) => g.item.len() + g.display.len(),
+        Body::Retract(r) => r.reason.len(),
+        Body::Config(_) | Body::Room(_) => 128,
+        Body::EpochStart | Body::Ban(_) | Body::Unban(_) | Body::Erased => 0,
+    };
+    128 + body as u64
+}
+
+/// A catalog's storage, shared by its handles.
+#[derive(Clone, Default)]
+pub struct MemoryCatalog(Arc<Mutex<Tables>>);
+
+#[derive(Default)]
+struct Tables {
+    rooms: BTreeMap<RoomId, RoomRow>,
+    checkpoint: Option<(Position, Vec<u8>)>,
+    parts: BTreeMap<RoomId, Vec<u8>>,
+    meta: BTreeMap<String, Vec<u8>>,
+}
+
+impl MemoryCatalog {
+    pub fn new() -> MemoryCatalog {
+        MemoryCatalog::default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tables> {
+        self.0.lock().expect("no holder of the catalog's lock can panic")
+    }
+}
+
+impl Catalog for MemoryCatalog {
+    fn rooms(&mut self) -> Result<Vec<RoomRow>, Fault> {
+        Ok(self.lock().rooms.values().cloned().collect())
+    }
+
+    fn room(&mut self, room: &RoomId) -> Result<Option<RoomRow>, Fault> {
+        Ok(self.lock().rooms.get(room).cloned())
+    }
+
+    fn put_room(&mut self, row: &RoomRow) -> Result<(), WriteFault> {
+        let mut tables = self.lock();
+        if let Some(there) = tables.rooms.get(&row.room)
+            && there.version >= row.version
+        {
+            return Err(Refusal::OldVersion { stored: there.version, given: row.version }.into());
+        }
+        tables.rooms.insert(row.room.clone(), row.clone());
+        Ok(())
+    }
+
+    fn save_checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<(), WriteFault> {
+        let mut tables = self.lock();
+        if let Some((head, _)) = tables.checkpoint
+            && checkpoint.at < head
+        {
+            return Err(Refusal::Stale { head, first: checkpoint.at }.into());
+        }
+        tables.checkpoint = Some((checkpoint.at, checkpoint.log.clone()));
+        tables.parts.extend(checkpoint.rooms.iter().cloned());
+        Ok(())
+    }
+
+    fn load_checkpoint(&mut self) -> Result<Option<Checkpoint>, Fault> {
+        let tables = self.lock();
+        let rooms = || tables.parts.iter().map(|(room, part)| (room.clone(), part.clone())).collect();
+        Ok(tables.checkpoint.as_ref().map(|(at, log)| Checkpoint { at: *at, log: log.clone(), rooms: rooms() }))
+    }
+
+    fn forget_checkpoints(&mut self) -> Result<(), WriteFault> {
+        let mut tables = self.lock();
+        tables.checkpoint = None;
+        tables.parts.clear();
+        Ok(())
+    }
+
+    fn meta(&mut self, key: &str) -> Result<Option<Vec<u8>>, Fault> {
+        Ok(self.lock().meta.get(key).cloned())
+    }
+
+    fn put_meta(&mut self, key: &str, value: &[u8]) -> Result<(), WriteFault> {
+        self.lock().meta.insert(key.into(), value.into());
+        Ok(())
+    }
+}
