@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use grandstand_core::ids::{EpochSpan, EventId, Position, Seq};
+use grandstand_core::ids::{EpochSpan, EventId, Position, Pseq, Seq};
 use grandstand_core::names::RoomId;
 use grandstand_core::record::{Body, Record};
 use grandstand_core::time::Wall;
@@ -18,7 +18,7 @@ pub const PAGE_ROWS_MAX: usize = 1_000;
 pub const PAGE_TIME_MAX: Duration = Duration::from_millis(50);
 /// Most rows one commit of [`Log::retain`] or [`Log::erase`] changes, so that an append never waits long behind it.
 pub const RETAIN_ROWS_MAX: usize = 1_000;
-/// [`RoomFacts::comments_after`] is exact up to here. A count is one page's worth of time at most.
+/// [`RoomFacts::n_comments`] is exact up to here. A count is one page's worth of time at most.
 pub const COMMENTS_COUNTED_MAX: u64 = 250_000;
 
 /// The writing side. One per log; whoever holds it is the one writer.
@@ -74,8 +74,20 @@ pub trait LogReader: Send {
     /// below which to go on, or START when the room has nothing older.
     fn room_page_back(&mut self, room: &RoomId, before: Position, rows: usize) -> Result<RoomPage, Fault>;
 
-    /// What a cursor needs to be answered, all read in one view.
-    fn room_facts(&mut self, room: &RoomId, after: Position) -> Result<RoomFacts, Fault>;
+    /// What a cursor at `after` needs to be answered, all read in one view. Records past `upto` are as if not there.
+    fn room_facts(&mut self, room: &RoomId, after: Position, upto: Position) -> Result<RoomFacts, Fault>;
+
+    /// Id and log time of the newest comments of one room after `after` and up to `upto`, oldest first, at most `rows`.
+    fn newest_comments(
+        &mut self,
+        room: &RoomId,
+        after: Position,
+        upto: Position,
+        rows: usize,
+    ) -> Result<Vec<(EventId, Wall)>, Fault>;
+
+    /// Every retract the log still holds, of all rooms, in id order: what a recovered owner must keep from being shown.
+    fn retracts(&mut self) -> Result<Vec<Arc<Record>>, Fault>;
 
     /// Position such that everything after it has `ts` or later, and everything up to it is older.
     fn before_ts(&mut self, ts: Wall) -> Result<Position, Fault>;
@@ -106,15 +118,12 @@ pub struct RoomFacts {
     pub floor: Position,
     /// The room's last record that viewers are sent, or START.
     pub last_event: Position,
-    pub first_priority_after: Option<(EventId, Wall)>,
-    /// Exact up to [`COMMENTS_COUNTED_MAX`], which also stands for "or more".
-    pub comments_after: u64,
-    /// Id of the 500th newest comment after the position: a resume that sends at most 500 begins with it.
-    pub comment_500: Option<EventId>,
+    /// The first priority record after the position (erased ones included: something of value was there).
+    pub first_priority: Option<(EventId, Pseq, Wall)>,
+    pub first_comment: Option<(EventId, Wall)>,
+    /// Comments after the position; exact up to [`COMMENTS_COUNTED_MAX`], which also stands for "or more".
+    pub n_comments: u64,
 }
-
-/// How many comments a resume sends at most.
-pub const RESUME_COMMENTS_MAX: usize = 500;
 
 /// What is too old. Times are log time.
 pub struct Retention<'a> {

@@ -14,8 +14,8 @@ use grandstand_core::time::Wall;
 use crate::catalog::{Catalog, Checkpoint, RoomRow};
 use crate::fault::{Fault, Refusal, WriteFault};
 use crate::log::{
-    COMMENTS_COUNTED_MAX, Log, LogReader, PAGE_ROWS_MAX, RESUME_COMMENTS_MAX, RETAIN_ROWS_MAX, Retained, Retention,
-    RoomFacts, RoomPage, check_batch,
+    COMMENTS_COUNTED_MAX, Log, LogReader, PAGE_ROWS_MAX, RETAIN_ROWS_MAX, Retained, Retention, RoomFacts, RoomPage,
+    check_batch,
 };
 
 /// A log that outlives its writers as long as one handle of any kind is left.
@@ -177,20 +177,39 @@ impl LogReader for MemoryReader {
         Ok(RoomPage { records: entries.served(&ids[from..]), upto, head: entries.head() })
     }
 
-    fn room_facts(&mut self, room: &RoomId, after: Position) -> Result<RoomFacts, Fault> {
+    fn room_facts(&mut self, room: &RoomId, after: Position, upto: Position) -> Result<RoomFacts, Fault> {
         let entries = self.disk.lock();
         let none = Served::default();
         let served = entries.rooms.get(room).unwrap_or(&none);
-        let comments = after_id(&served.comments, after);
-        let priority = after_id(&served.priority, after).first();
+        let comments = between(&served.comments, after, upto);
+        let priority = between(&served.priority, after, upto).first().map(|id| &entries.records[id].record);
         Ok(RoomFacts {
             head: entries.head(),
             floor: entries.floor,
-            last_event: served.all.last().map_or(Position::START, |id| at(*id)),
-            first_priority_after: priority.map(|id| (event(*id), entries.records[id].record.ts)),
-            comments_after: (comments.len() as u64).min(COMMENTS_COUNTED_MAX),
-            comment_500: comments.len().checked_sub(RESUME_COMMENTS_MAX).map(|n| event(comments[n])),
+            last_event: between(&served.all, Position::START, upto).last().map_or(Position::START, |id| at(*id)),
+            first_priority: priority.map(|r| (r.event_id(), r.pseq.unwrap_or_default(), r.ts)),
+            first_comment: comments.first().map(|id| (event(*id), entries.records[id].record.ts)),
+            n_comments: (comments.len() as u64).min(COMMENTS_COUNTED_MAX),
         })
+    }
+
+    fn newest_comments(
+        &mut self,
+        room: &RoomId,
+        after: Position,
+        upto: Position,
+        rows: usize,
+    ) -> Result<Vec<(EventId, Wall)>, Fault> {
+        let entries = self.disk.lock();
+        let comments = entries.rooms.get(room).map_or(&[][..], |s| between(&s.comments, after, upto));
+        let from = comments.len().saturating_sub(rows.min(PAGE_ROWS_MAX));
+        Ok(comments[from..].iter().map(|id| (event(*id), entries.records[id].record.ts)).collect())
+    }
+
+    fn retracts(&mut self) -> Result<Vec<Arc<Record>>, Fault> {
+        let entries = self.disk.lock();
+        let records = entries.records.values().map(|e| &e.record);
+        Ok(records.filter(|r| matches!(r.body, Body::Retract(_))).cloned().collect())
     }
 
     fn before_ts(&mut self, ts: Wall) -> Result<Position, Fault> {
@@ -265,6 +284,12 @@ impl Entries {
 
 fn after_id(ids: &[u64], after: Position) -> &[u64] {
     &ids[ids.partition_point(|id| *id <= after.value())..]
+}
+
+/// The ids in (`after`, `upto`].
+fn between(ids: &[u64], after: Position, upto: Position) -> &[u64] {
+    let ids = &ids[..ids.partition_point(|id| *id <= upto.value())];
+    after_id(ids, after)
 }
 
 fn at(id: u64) -> Position {
