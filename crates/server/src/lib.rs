@@ -4,4 +4,5 @@
 #![forbid(unsafe_code)]
 
 pub mod auth;
+pub mod clock;
 pub mod link;

@@ -481,6 +481,17 @@ impl ShardHandle {
         self.readers.send(job).map_err(|Full(_)| Overloaded(OVERLOADED))
     }
 
+    /// The owner finishes what was admitted and ends; commands are refused with `not_ready` from here on.
+    pub fn stop_owner(&self) {
+        self.status.set_ready(false);
+        self.owner.stop();
+    }
+
+    /// The readers finish the jobs that wait and end.
+    pub fn stop_readers(&self) {
+        self.readers.close();
+    }
+
     /// The room as of now, never older than `min` (waits up to 1 s for it).
     /// Errors: `NoRoom`; `Busy` when `min` is not reached in time.
     pub async fn snapshot(&self, room: RoomId, min: Position) -> Result<Arc<SnapshotView>, ReadRefused> {
@@ -541,6 +552,7 @@ pub struct OwnerLanes {
     pub priority: VecDeque<(ReplyTo, Command)>,
     pub publishes: VecDeque<(ReplyTo, Command)>,
     sleeping: bool,
+    closed: bool,
 }
 
 impl OwnerLanes {
@@ -555,7 +567,11 @@ impl OwnerBox {
     }
 
     fn send_link(&self, item: ToOwner) {
-        self.put(|lanes| lanes.links.push_back(item));
+        self.put(|lanes| {
+            if !lanes.closed {
+                lanes.links.push_back(item);
+            }
+        });
     }
 
     /// Ends the owner's wait, for whoever has something for it outside these lanes.
@@ -570,11 +586,12 @@ impl OwnerBox {
 
     fn send_command(&self, reply: ReplyTo, command: Command) -> Result<(), Overloaded> {
         self.put(|lanes| {
+            let closed = lanes.closed;
             let (lane, limit) = match command {
                 Command::Publish(_) => (&mut lanes.publishes, PUBLISHES_LIMIT),
                 _ => (&mut lanes.priority, PRIORITY_LIMIT),
             };
-            if lane.len() >= limit {
+            if lane.len() >= limit || closed {
                 return Err(Overloaded(OVERLOADED));
             }
             lane.push_back((reply, command));
@@ -615,8 +632,17 @@ impl OwnerBox {
             links: std::mem::take(&mut lanes.links),
             priority: std::mem::take(&mut lanes.priority),
             publishes: std::mem::take(&mut lanes.publishes),
-            sleeping: false,
+            ..OwnerLanes::default()
         }
+    }
+
+    /// Nobody reads here any more: what waits and what still comes is dropped, which ends the wait of every `oneshot`.
+    pub fn close(&self) {
+        let mut lanes = self.lanes.lock().expect("no holder of this lock can panic");
+        let left = std::mem::take(&mut *lanes);
+        lanes.closed = true;
+        drop(lanes);
+        drop(left);
     }
 }
 
