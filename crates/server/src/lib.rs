@@ -5,4 +5,5 @@
 
 pub mod auth;
 pub mod clock;
+pub mod config;
 pub mod link;

@@ -1,0 +1,854 @@
+//! Settings: flags over environment over file over defaults, one table for all four.
+//!
+//! [`KEYS`] is the only list: `config reference` is printed from it, the file and the environment are read by it, and a
+//! key that is not in it refuses to start with the nearest known key named. Relations between settings are checked here,
+//! once. Without a configuration file the server is in development mode: loopback only, rooms made on first use, anonymous
+//! viewing, named guests, and it says so.
+
+use std::fmt::{self, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::auth::door::{Network, Origin};
+use crate::auth::files;
+use crate::auth::token::{TrustedKey, parse_jwks};
+
+/// Where settings come from, strongest first.
+#[derive(Clone, Default)]
+pub struct Sources {
+    /// Key and text, as given on the command line.
+    pub flags: Vec<(String, String)>,
+    /// All variables of the process; those that start with `GRANDSTAND_` and name a key count.
+    pub env: Vec<(String, String)>,
+    /// The file's path and content.
+    pub file: Option<(PathBuf, String)>,
+}
+
+impl Sources {
+    /// This process's environment and the file at `path`.
+    /// Errors: the file cannot be read.
+    pub fn of_process(flags: Vec<(String, String)>, path: Option<&Path>) -> Result<Sources, Vec<Fault>> {
+        let file = match path {
+            Some(path) => match std::fs::read_to_string(path) {
+                Ok(text) => Some((path.to_owned(), text)),
+                Err(e) => {
+                    return Err(vec![Fault::new(&path.display().to_string(), "", format!("cannot be read: {e}"))]);
+                }
+            },
+            None => None,
+        };
+        let env = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
+        Ok(Sources { flags, env: env.collect(), file })
+    }
+}
+
+/// One thing wrong with the settings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// The file, the variable or the flag.
+    pub source: String,
+    /// Empty when it concerns the whole source.
+    pub key: String,
+    pub message: String,
+}
+
+impl Fault {
+    fn new(source: &str, key: &str, message: impl Into<String>) -> Fault {
+        Fault { source: source.to_owned(), key: key.to_owned(), message: message.into() }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.key.as_str() {
+            "" => write!(f, "{}: {}", self.source, self.message),
+            key => write!(f, "{}: {key}: {}", self.source, self.message),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
+
+/// When an acknowledged event is on the disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Durability {
+    Fsync,
+    Interval(Duration),
+    None,
+}
+
+/// A provider's key for score events.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ProviderKey {
+    pub provider: String,
+    pub kid: String,
+    pub key: Vec<u8>,
+}
+
+impl fmt::Debug for ProviderKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ProviderKey({} {})", self.provider, self.kid)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogFormat {
+    Full,
+    Compact,
+}
+
+/// The settings of one server, checked.
+#[derive(Clone)]
+pub struct Config {
+    /// No configuration file: the safe mode for a laptop.
+    pub development: bool,
+    pub data: PathBuf,
+    pub listen: SocketAddr,
+    /// `/metrics` and `/healthz/ready` only here when set.
+    pub internal_listen: Option<SocketAddr>,
+    /// Where clients reach this server, without a trailing slash.
+    pub public_url: Option<String>,
+    /// Origins besides the server's own host.
+    pub origins: Vec<Origin>,
+    /// 0: one a core.
+    pub workers: u16,
+    pub durability: Durability,
+    /// `None`: the disk is the limit.
+    pub store_bytes_max: Option<u64>,
+    pub retention_days: u32,
+    pub retention_header_days: u32,
+    pub create_on_use: bool,
+    pub guests: bool,
+    pub guests_per_minute: u32,
+    pub streams_per_user: u32,
+    pub streams_per_address: u32,
+    pub exempt: Vec<Network>,
+    pub score_rate: u32,
+    pub score_burst: u32,
+    pub jwks_file: Option<PathBuf>,
+    pub issuer: Option<String>,
+    pub audience: Vec<String>,
+    pub keys: Vec<TrustedKey>,
+    pub providers: Vec<ProviderKey>,
+    pub log_format: LogFormat,
+    pub log_filter: String,
+}
+
+/// What a key takes, for reading text and for the reference.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    Text,
+    Yes,
+    Number,
+    /// In the environment and in flags: separated by commas.
+    List,
+    OneOf(&'static [&'static str]),
+}
+
+struct Key {
+    name: &'static str,
+    takes: Takes,
+    /// As it would stand in the file; empty: not set.
+    default: &'static str,
+    meaning: &'static str,
+}
+
+const fn key(name: &'static str, takes: Takes, default: &'static str, meaning: &'static str) -> Key {
+    Key { name, takes, default, meaning }
+}
+
+/// Every key with a single value. The tables `[[auth.key]]` and `[[provider]]` are in [`TABLES`].
+const KEYS: &[Key] = &[
+    key("data", Takes::Text, "\"grandstand-data\"", "Folder of the log, the catalog and the keys."),
+    key(
+        "listen",
+        Takes::Text,
+        "\"127.0.0.1:8080\"",
+        "Address of the public listener. Without a configuration file it must be loopback.",
+    ),
+    key(
+        "internal_listen",
+        Takes::Text,
+        "",
+        "Address of /metrics and /healthz/ready; they leave the public listener when it is set.",
+    ),
+    key(
+        "public_url",
+        Takes::Text,
+        "",
+        "Where clients reach this server (https://live.example.com); its origin is allowed.",
+    ),
+    key("origins", Takes::List, "[]", "Web origins whose pages may use this server, besides its own host."),
+    key("workers", Takes::Number, "0", "Gateway threads; 0: one a core."),
+    key(
+        "durability",
+        Takes::OneOf(&["fsync", "interval", "none"]),
+        "\"fsync\"",
+        "When an acknowledged event is on the disk.",
+    ),
+    key(
+        "durability_interval_ms",
+        Takes::Number,
+        "100",
+        "Longest time between two syncs with durability = \"interval\"; 1 to 10000.",
+    ),
+    key(
+        "store.bytes_max",
+        Takes::Number,
+        "0",
+        "Publishes are refused with no_space when the log is this large; 0: the disk is the limit.",
+    ),
+    key("retention_days", Takes::Number, "14", "Bodies older than this are removed from the log."),
+    key("retention_header_days", Takes::Number, "90", "Records older than this are removed whole."),
+    key(
+        "rooms.create_on_use",
+        Takes::Yes,
+        "false",
+        "A room is made when it is first used. True without a configuration file.",
+    ),
+    key(
+        "guests",
+        Takes::Yes,
+        "false",
+        "POST /v1/guest gives tokens to named guests. True without a configuration file.",
+    ),
+    key("limits.guests_per_minute", Takes::Number, "30", "Guest tokens an address is given in a minute."),
+    key("limits.streams_per_user", Takes::Number, "16", "Streams of one user over all transports."),
+    key(
+        "limits.streams_per_address",
+        Takes::Number,
+        "64",
+        "Streams of one IPv4 address or IPv6 /64 over all transports.",
+    ),
+    key("limits.exempt", Takes::List, "[]", "Networks without address limits (10.0.0.0/8); loopback never has them."),
+    key("limits.score_rate", Takes::Number, "20", "Score events of one match a second."),
+    key("limits.score_burst", Takes::Number, "100", "Score events of one match at once."),
+    key(
+        "auth.jwks_file",
+        Takes::Text,
+        "",
+        "JWKS document with the keys of your identity provider (RS256, ES256, EdDSA).",
+    ),
+    key("auth.issuer", Takes::Text, "", "The iss that tokens must carry; the server's own tokens carry none."),
+    key(
+        "auth.audience",
+        Takes::List,
+        "[]",
+        "Tokens must carry one of these in aud; without the setting a token with an aud is refused.",
+    ),
+    key("log.format", Takes::OneOf(&["full", "compact"]), "\"full\"", "Form of the log lines on stderr."),
+    key("log.filter", Takes::Text, "\"info\"", "What is logged: a level, or levels by module."),
+];
+
+struct Table {
+    name: &'static str,
+    meaning: &'static str,
+    members: &'static [(&'static str, &'static str)],
+}
+
+const TABLES: &[Table] = &[
+    Table {
+        name: "auth.key",
+        meaning: "A public key whose tokens are believed, beside the key set file; any number.",
+        members: &[
+            ("kid", "the token's kid"),
+            ("algorithm", "RS256, ES256 or EdDSA"),
+            ("public_key", "PEM, or:"),
+            ("public_key_file", "path of a PEM file"),
+        ],
+    },
+    Table {
+        name: "provider",
+        meaning: "A provider of score events and one of its keys; repeat it for several keys.",
+        members: &[
+            ("id", "X-Provider-Id, and `provider` in the body"),
+            ("kid", "the key's name in X-Signature"),
+            ("key", "at least 16 bytes, or:"),
+            ("key_file", "path of a file only its owner can read"),
+        ],
+    },
+];
+
+/// Variables that start with `GRANDSTAND_` and are no settings: for tests, and for the command line's own tools.
+const OTHER_VARIABLES: &[&str] =
+    &["TEST_ECHO", "FAILPOINTS", "FAILPOINTS_REACHED", "TRACES", "LONG", "URL", "TOKEN", "CONFIG"];
+
+/// One value as it was given.
+#[derive(Clone, PartialEq, Debug)]
+enum Given {
+    Text(String),
+    Yes(bool),
+    Number(u64),
+    List(Vec<String>),
+}
+
+impl Config {
+    /// Reads and checks all settings.
+    /// Errors: everything that is wrong, not only the first.
+    pub fn load(sources: &Sources) -> Result<Config, Vec<Fault>> {
+        let mut faults = Vec::new();
+        let mut given: Vec<(usize, Given, String)> = Vec::new();
+        let mut tables = Vec::new();
+        if let Some((path, text)) = &sources.file {
+            read_file(&path.display().to_string(), text, &mut given, &mut tables, &mut faults);
+        }
+        for (name, text) in &sources.env {
+            let Some(rest) = name.strip_prefix("GRANDSTAND_") else { continue };
+            match KEYS.iter().position(|k| env_name(k.name) == rest) {
+                Some(idx) => read_text(idx, text, name, &mut given, &mut faults),
+                None if OTHER_VARIABLES.contains(&rest) => {}
+                None => {
+                    let near = nearest(rest, KEYS.iter().map(|k| env_name(k.name)));
+                    let message = format!("unknown variable; the nearest known one is GRANDSTAND_{near}");
+                    faults.push(Fault::new("environment", name, message));
+                }
+            }
+        }
+        for (name, text) in &sources.flags {
+            match KEYS.iter().position(|k| k.name == name) {
+                Some(idx) => read_text(idx, text, &format!("flag for {name}"), &mut given, &mut faults),
+                None => faults.push(unknown("flag", name)),
+            }
+        }
+        let base = sources.file.as_ref().and_then(|(p, _)| p.parent()).unwrap_or(Path::new("")).to_owned();
+        let development = sources.file.is_none();
+        let mut reader = Reader { given, faults, base };
+        let config = reader.config(development, tables);
+        if reader.faults.is_empty() { Ok(config) } else { Err(reader.faults) }
+    }
+
+    /// Every key with its meaning and default, as a file that could be used.
+    pub fn reference() -> String {
+        let mut out = String::from(
+            "# Every setting with its default. Taken from flags, then environment, then this file, then defaults.\n\
+             # A key `a.b` is also the variable GRANDSTAND_A_B (lists: separated by commas). Unknown keys refuse to start.\n",
+        );
+        for key in KEYS {
+            let takes = match key.takes {
+                Takes::Text => "text".to_owned(),
+                Takes::Yes => "true or false".to_owned(),
+                Takes::Number => "number".to_owned(),
+                Takes::List => "list of text".to_owned(),
+                Takes::OneOf(words) => words.join(" | "),
+            };
+            let _ = write!(out, "\n# {} ({takes})\n", key.meaning);
+            let _ = match key.default {
+                "" => writeln!(out, "# {} =", key.name),
+                default => writeln!(out, "{} = {default}", key.name),
+            };
+        }
+        for table in TABLES {
+            let _ = write!(out, "\n# {}\n# [[{}]]\n", table.meaning, table.name);
+            for (member, meaning) in table.members {
+                let _ = writeln!(out, "# {member} =    # {meaning}");
+            }
+        }
+        out
+    }
+
+    /// What to tell an operator at start, each a line. Empty when nothing is unusual.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.development {
+            lines.push(format!(
+                "DEVELOPMENT MODE: no configuration file. Loopback only; anyone on this machine may view, enter as a guest and create rooms. \
+                 Whoever can read {}/signing.key can make any token. Do not put this behind a proxy.",
+                self.data.display()
+            ));
+        }
+        match self.durability {
+            Durability::Fsync => {}
+            Durability::Interval(every) => {
+                lines.push(format!(
+                    "durability = interval: a power cut may lose up to {} ms of acknowledged events",
+                    every.as_millis()
+                ));
+            }
+            Durability::None => lines.push("durability = none: a power cut may lose acknowledged events".to_owned()),
+        }
+        lines
+    }
+}
+
+struct Reader {
+    /// Later entries are stronger.
+    given: Vec<(usize, Given, String)>,
+    faults: Vec<Fault>,
+    /// Paths of the file are relative to it.
+    base: PathBuf,
+}
+
+impl Reader {
+    fn config(&mut self, development: bool, tables: Vec<TableGiven>) -> Config {
+        let durability = match self.text("durability").as_deref() {
+            Some("interval") => {
+                Durability::Interval(Duration::from_millis(self.number("durability_interval_ms", 1, 10_000)))
+            }
+            Some("none") => Durability::None,
+            _ => Durability::Fsync,
+        };
+        let (listen, internal) = (self.parsed("listen"), self.parsed("internal_listen"));
+        let mut config = Config {
+            development,
+            data: self.text("data").unwrap_or_default().into(),
+            listen: listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0))),
+            internal_listen: internal,
+            public_url: self.text("public_url").map(|u| u.trim_end_matches('/').to_owned()),
+            origins: self.each("origins", "is not scheme://host[:port]", Origin::parse),
+            workers: self.number("workers", 0, 1024) as u16,
+            durability,
+            store_bytes_max: Some(self.number("store.bytes_max", 0, u64::MAX >> 1)).filter(|n| *n > 0),
+            retention_days: self.number("retention_days", 1, 36_500) as u32,
+            retention_header_days: self.number("retention_header_days", 1, 36_500) as u32,
+            create_on_use: self.yes("rooms.create_on_use").unwrap_or(development),
+            guests: self.yes("guests").unwrap_or(development),
+            guests_per_minute: self.number("limits.guests_per_minute", 1, 1_000_000) as u32,
+            streams_per_user: self.number("limits.streams_per_user", 1, 1_000_000) as u32,
+            streams_per_address: self.number("limits.streams_per_address", 1, 1_000_000) as u32,
+            exempt: self.each("limits.exempt", "is not a network such as 10.0.0.0/8", Network::parse),
+            score_rate: self.number("limits.score_rate", 1, 1_000_000) as u32,
+            score_burst: self.number("limits.score_burst", 1, 1_000_000) as u32,
+            jwks_file: self.text("auth.jwks_file").map(|p| self.base.join(p)),
+            issuer: self.text("auth.issuer"),
+            audience: self.list("auth.audience"),
+            keys: Vec::new(),
+            providers: Vec::new(),
+            log_format: if self.text("log.format").as_deref() == Some("compact") {
+                LogFormat::Compact
+            } else {
+                LogFormat::Full
+            },
+            log_filter: self.text("log.filter").unwrap_or_default(),
+        };
+        for table in tables {
+            match table.name {
+                "auth.key" => self.auth_key(&table, &mut config.keys),
+                _ => self.provider(&table, &mut config.providers),
+            }
+        }
+        self.relations(&mut config);
+        config
+    }
+
+    fn relations(&mut self, config: &mut Config) {
+        if config.data.as_os_str().is_empty() {
+            self.fault("data", "must name a folder");
+        }
+        if config.development && !config.listen.ip().is_loopback() {
+            self.fault(
+                "listen",
+                "without a configuration file only a loopback address may be listened on (give --config FILE)",
+            );
+        }
+        if config.internal_listen.is_some_and(|a| a == config.listen && a.port() != 0) {
+            self.fault("internal_listen", "must differ from listen");
+        }
+        if config.retention_header_days < config.retention_days {
+            self.fault("retention_header_days", "must not be below retention_days");
+        }
+        // Smaller than this, recovery and checkpoints alone would fill it.
+        if config.store_bytes_max.is_some_and(|n| n < 1 << 20) {
+            self.fault("store.bytes_max", "must be 0 or at least 1048576");
+        }
+        if config.score_burst < config.score_rate {
+            self.fault("limits.score_burst", "must not be below limits.score_rate");
+        }
+        if let Some(url) = &config.public_url {
+            match Origin::parse(url) {
+                Some(origin) => config.origins.push(origin),
+                None => self.fault("public_url", "must be scheme://host[:port] without a path"),
+            }
+        }
+        if let Some(path) = &config.jwks_file {
+            let parsed = std::fs::read(path).map_err(|e| e.to_string());
+            if let Err(why) = parsed.and_then(|bytes| parse_jwks(&bytes).map_err(|e| e.to_string())) {
+                let message = format!("{}: {why}", path.display());
+                self.fault("auth.jwks_file", &message);
+            }
+        }
+    }
+
+    fn auth_key(&mut self, table: &TableGiven, keys: &mut Vec<TrustedKey>) {
+        let pem = match (table.get("public_key"), table.get("public_key_file")) {
+            (Some(pem), None) => Ok(pem.as_bytes().to_vec()),
+            (None, Some(path)) => std::fs::read(self.base.join(path)).map_err(|e| format!("{path}: {e}")),
+            _ => Err("needs either public_key or public_key_file".to_owned()),
+        };
+        let (Some(kid), Some(algorithm)) = (table.get("kid"), table.get("algorithm")) else {
+            return self.fault("auth.key", "needs kid and algorithm");
+        };
+        match pem.and_then(|pem| TrustedKey::from_pem(kid, algorithm, &pem).map_err(|e| e.to_string())) {
+            Ok(key) => keys.push(key),
+            Err(why) => self.fault("auth.key", &why),
+        }
+    }
+
+    fn provider(&mut self, table: &TableGiven, providers: &mut Vec<ProviderKey>) {
+        let secret = match (table.get("key"), table.get("key_file")) {
+            (Some(key), None) => Ok(key.as_bytes().to_vec()),
+            // An editor's last newline is no part of the key.
+            (None, Some(path)) => files::read(&self.base.join(path))
+                .map(|bytes| bytes.strip_suffix(b"\n").map_or(bytes.clone(), <[u8]>::to_vec))
+                .map_err(|e| e.to_string()),
+            _ => Err("needs either key or key_file".to_owned()),
+        };
+        let name =
+            |n: &str| table.get(n).filter(|t| grandstand_core::names::Key::parse(t).is_some()).map(str::to_owned);
+        let (Some(provider), Some(kid)) = (name("id"), name("kid")) else {
+            return self.fault("provider", "needs id and kid, each 1 to 128 bytes");
+        };
+        match secret {
+            Ok(key) if key.len() < 16 => self.fault("provider", "a key has at least 16 bytes"),
+            Ok(_) if kid.contains([',', '=']) => self.fault("provider", "a kid has no comma and no equals sign"),
+            Ok(_) if providers.iter().any(|p| p.provider == provider && p.kid == kid) => {
+                self.fault("provider", "the same id and kid twice");
+            }
+            Ok(key) => providers.push(ProviderKey { provider, kid, key }),
+            Err(why) => self.fault("provider", &why),
+        }
+    }
+
+    fn fault(&mut self, key: &str, message: &str) {
+        let source = KEYS
+            .iter()
+            .position(|k| k.name == key)
+            .and_then(|idx| self.given.iter().rev().find(|(i, ..)| *i == idx))
+            .map_or("settings", |(_, _, source)| source);
+        self.faults.push(Fault::new(source, key, message));
+    }
+
+    /// The strongest value given, or the default. Types were checked when it was read.
+    fn value(&self, name: &str) -> Option<Given> {
+        let idx = KEYS.iter().position(|k| k.name == name).expect("the key is in the table");
+        let given = self.given.iter().rev().find(|(i, ..)| *i == idx).map(|(_, given, _)| given.clone());
+        given.or_else(|| default_of(&KEYS[idx]))
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        match self.value(name) {
+            Some(Given::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Only what was given: what this defaults to depends on the mode.
+    fn yes(&self, name: &str) -> Option<bool> {
+        let idx = KEYS.iter().position(|k| k.name == name).expect("the key is in the table");
+        match self.given.iter().rev().find(|(i, ..)| *i == idx) {
+            Some((_, Given::Yes(yes), _)) => Some(*yes),
+            _ => None,
+        }
+    }
+
+    fn number(&mut self, name: &str, from: u64, to: u64) -> u64 {
+        match self.value(name) {
+            Some(Given::Number(n)) if (from..=to).contains(&n) => n,
+            Some(Given::Number(_)) => {
+                self.fault(name, &format!("must be {from} to {to}"));
+                from
+            }
+            _ => from,
+        }
+    }
+
+    fn list(&self, name: &str) -> Vec<String> {
+        match self.value(name) {
+            Some(Given::List(items)) => items,
+            _ => Vec::new(),
+        }
+    }
+
+    fn each<T>(&mut self, name: &str, rule: &str, parse: impl Fn(&str) -> Option<T>) -> Vec<T> {
+        let mut out = Vec::new();
+        for item in self.list(name) {
+            match parse(&item) {
+                Some(value) => out.push(value),
+                None => self.fault(name, &format!("{item:?} {rule}")),
+            }
+        }
+        out
+    }
+
+    fn parsed(&mut self, name: &str) -> Option<SocketAddr> {
+        let text = self.text(name)?;
+        let addr = text.parse().ok();
+        if addr.is_none() {
+            self.fault(name, &format!("{text:?} is not ADDRESS:PORT"));
+        }
+        addr
+    }
+}
+
+/// One `[[table]]` of the file: members and their texts.
+struct TableGiven {
+    name: &'static str,
+    members: Vec<(String, String)>,
+}
+
+impl TableGiven {
+    fn get(&self, name: &str) -> Option<&str> {
+        self.members.iter().find(|(n, _)| n == name).map(|(_, text)| text.as_str())
+    }
+}
+
+fn read_file(
+    source: &str,
+    text: &str,
+    given: &mut Vec<(usize, Given, String)>,
+    tables: &mut Vec<TableGiven>,
+    faults: &mut Vec<Fault>,
+) {
+    match text.parse::<toml::Table>() {
+        Ok(table) => read_table(source, "", &table, given, tables, faults),
+        Err(e) => faults.push(Fault::new(source, "", e.to_string().trim_end().to_owned())),
+    }
+}
+
+fn read_table(
+    source: &str,
+    prefix: &str,
+    table: &toml::Table,
+    given: &mut Vec<(usize, Given, String)>,
+    tables: &mut Vec<TableGiven>,
+    faults: &mut Vec<Fault>,
+) {
+    for (name, value) in table {
+        let full = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+        if let Some(idx) = KEYS.iter().position(|k| k.name == full) {
+            match from_toml(value, KEYS[idx].takes) {
+                Ok(value) => given.push((idx, value, source.to_owned())),
+                Err(rule) => faults.push(Fault::new(source, &full, rule)),
+            }
+        } else if let Some(known) = TABLES.iter().find(|t| t.name == full) {
+            read_tables(source, known, value, tables, faults);
+        } else if let (toml::Value::Table(inner), true) = (value, is_group(&full)) {
+            read_table(source, &full, inner, given, tables, faults);
+        } else {
+            faults.push(unknown(source, &full));
+        }
+    }
+}
+
+fn read_tables(
+    source: &str,
+    known: &Table,
+    value: &toml::Value,
+    tables: &mut Vec<TableGiven>,
+    faults: &mut Vec<Fault>,
+) {
+    let rows = value.as_array().and_then(|rows| rows.iter().map(toml::Value::as_table).collect::<Option<Vec<_>>>());
+    let Some(rows) = rows else {
+        return faults.push(Fault::new(source, known.name, format!("is a list of tables: [[{}]]", known.name)));
+    };
+    for row in rows {
+        let mut members = Vec::new();
+        for (name, value) in row {
+            let full = format!("{}.{name}", known.name);
+            match value.as_str() {
+                _ if !known.members.iter().any(|(m, _)| m == name) => {
+                    let near = nearest(name, known.members.iter().map(|(m, _)| (*m).to_owned()));
+                    faults.push(Fault::new(source, &full, format!("unknown key; the nearest known one is {near}")));
+                }
+                Some(text) => members.push((name.clone(), text.to_owned())),
+                None => faults.push(Fault::new(source, &full, "must be text")),
+            }
+        }
+        tables.push(TableGiven { name: known.name, members });
+    }
+}
+
+fn is_group(name: &str) -> bool {
+    let start = format!("{name}.");
+    KEYS.iter().map(|k| k.name).chain(TABLES.iter().map(|t| t.name)).any(|n| n.starts_with(&start))
+}
+
+fn from_toml(value: &toml::Value, takes: Takes) -> Result<Given, String> {
+    match (takes, value) {
+        (Takes::Text, toml::Value::String(text)) => Ok(Given::Text(text.clone())),
+        (Takes::OneOf(words), toml::Value::String(text)) => one_of(words, text),
+        (Takes::Yes, toml::Value::Boolean(yes)) => Ok(Given::Yes(*yes)),
+        (Takes::Number, toml::Value::Integer(n)) => {
+            u64::try_from(*n).map(Given::Number).map_err(|_| "must not be negative".into())
+        }
+        (Takes::List, toml::Value::Array(items)) => items
+            .iter()
+            .map(|i| i.as_str().map(str::to_owned))
+            .collect::<Option<Vec<_>>>()
+            .map(Given::List)
+            .ok_or_else(|| "must be a list of text".to_owned()),
+        _ => Err(match takes {
+            Takes::Text | Takes::OneOf(_) => "must be text",
+            Takes::Yes => "must be true or false",
+            Takes::Number => "must be a whole number",
+            Takes::List => "must be a list of text",
+        }
+        .to_owned()),
+    }
+}
+
+fn one_of(words: &[&str], text: &str) -> Result<Given, String> {
+    if words.contains(&text) {
+        Ok(Given::Text(text.to_owned()))
+    } else {
+        Err(format!("must be one of {}", words.join(", ")))
+    }
+}
+
+fn read_text(idx: usize, text: &str, source: &str, given: &mut Vec<(usize, Given, String)>, faults: &mut Vec<Fault>) {
+    let value = match KEYS[idx].takes {
+        Takes::Text => Ok(Given::Text(text.to_owned())),
+        Takes::OneOf(words) => one_of(words, text),
+        Takes::Yes => text.parse().map(Given::Yes).map_err(|_| "must be true or false".to_owned()),
+        Takes::Number => text.parse().map(Given::Number).map_err(|_| "must be a whole number".to_owned()),
+        Takes::List => {
+            Ok(Given::List(text.split(',').map(|t| t.trim().to_owned()).filter(|t| !t.is_empty()).collect()))
+        }
+    };
+    match value {
+        Ok(value) => given.push((idx, value, source.to_owned())),
+        Err(rule) => faults.push(Fault::new(source, KEYS[idx].name, rule)),
+    }
+}
+
+fn default_of(key: &Key) -> Option<Given> {
+    if key.default.is_empty() {
+        return None;
+    }
+    let table: toml::Table = format!("x = {}", key.default).parse().expect("defaults are TOML");
+    Some(from_toml(&table["x"], key.takes).expect("a default is of its key's type"))
+}
+
+fn env_name(key: &str) -> String {
+    key.to_ascii_uppercase().replace('.', "_")
+}
+
+fn unknown(source: &str, name: &str) -> Fault {
+    let known = KEYS.iter().map(|k| k.name).chain(TABLES.iter().map(|t| t.name)).map(str::to_owned);
+    Fault::new(source, name, format!("unknown key; the nearest known one is {}", nearest(name, known)))
+}
+
+/// The known name with the fewest single-character edits.
+fn nearest(name: &str, known: impl Iterator<Item = String>) -> String {
+    known.min_by_key(|k| edits(name.as_bytes(), k.as_bytes())).expect("there are known names")
+}
+
+/// Levenshtein distance, one row at a time.
+fn edits(a: &[u8], b: &[u8]) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let cost = if x == y { diagonal } else { 1 + diagonal.min(row[j]).min(row[j + 1]) };
+            diagonal = std::mem::replace(&mut row[j + 1], cost);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Config, Durability, KEYS, Sources, default_of};
+
+    fn file(text: &str) -> Sources {
+        Sources { file: Some(("stand.toml".into(), text.to_owned())), ..Sources::default() }
+    }
+
+    fn faults(sources: &Sources) -> String {
+        let faults = Config::load(sources).err().expect("it is refused");
+        faults.iter().map(|f| format!("{f}\n")).collect()
+    }
+
+    #[test]
+    fn without_anything_it_is_the_safe_mode_for_a_laptop() {
+        let config = Config::load(&Sources::default()).unwrap();
+        assert!(config.development && config.create_on_use && config.guests && config.listen.ip().is_loopback());
+        assert!(config.warnings()[0].contains("DEVELOPMENT MODE"));
+        assert_eq!((config.durability, config.store_bytes_max), (Durability::Fsync, None));
+        let config = Config::load(&file("")).unwrap();
+        assert!(!config.development && !config.create_on_use && !config.guests && config.warnings().is_empty());
+    }
+
+    #[test]
+    fn development_mode_never_leaves_the_machine() {
+        let flags = vec![("listen".to_owned(), "0.0.0.0:8080".to_owned())];
+        let sources = Sources { flags, ..Sources::default() };
+        assert!(faults(&sources).contains("loopback"));
+    }
+
+    #[test]
+    fn flags_beat_the_environment_which_beats_the_file_which_beats_defaults() {
+        let mut sources = file("workers = 1\n[store]\nbytes_max = 1048576\n");
+        assert_eq!(Config::load(&sources).unwrap().workers, 1);
+        sources.env = vec![("GRANDSTAND_WORKERS".into(), "2".into()), ("PATH".into(), "x".into())];
+        let config = Config::load(&sources).unwrap();
+        assert_eq!((config.workers, config.store_bytes_max), (2, Some(1 << 20)));
+        sources.flags = vec![("workers".into(), "3".into())];
+        assert_eq!(Config::load(&sources).unwrap().workers, 3);
+    }
+
+    #[test]
+    fn unknown_keys_are_named_with_the_nearest_known_one() {
+        assert!(
+            faults(&file("listn = \"x\"")).contains("stand.toml: listn: unknown key; the nearest known one is listen")
+        );
+        assert!(
+            faults(&file("[store]\nbyte_max = 1"))
+                .contains("store.byte_max: unknown key; the nearest known one is store.bytes_max")
+        );
+        assert!(
+            faults(&file("[[provider]]\nidd = \"x\""))
+                .contains("provider.idd: unknown key; the nearest known one is id")
+        );
+        assert!(faults(&file("[nothing]\nx = 1")).contains("nothing: unknown key"));
+        let env = vec![("GRANDSTAND_LISTN".into(), "x".into())];
+        assert!(faults(&Sources { env, ..Sources::default() }).contains("GRANDSTAND_LISTEN"));
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_told_at_once() {
+        let text = "listen = 7\nworkers = -1\ndurability = \"sometimes\"\norigins = [\"null\"]\nguests = \"yes\"\n\
+                    retention_days = 30\nretention_header_days = 7\n[limits]\nexempt = [\"::ffff:10.0.0.0/104\"]\n\
+                    [auth]\njwks_file = \"/nonexistent\"\n[[provider]]\nid = \"p\"\nkid = \"k\"\nkey = \"short\"\n";
+        let told = faults(&file(text));
+        for key in [
+            "listen:",
+            "workers:",
+            "durability:",
+            "origins:",
+            "guests:",
+            "retention_header_days:",
+            "limits.exempt:",
+            "auth.jwks_file:",
+            "provider: a key has at least 16 bytes",
+        ] {
+            assert!(told.contains(key), "{key} in {told}");
+        }
+    }
+
+    #[test]
+    fn providers_and_intervals_are_read() {
+        let text = "durability = \"interval\"\ndurability_interval_ms = 50\npublic_url = \"https://live.example.com/\"\n\
+                    [[provider]]\nid = \"feed\"\nkid = \"a\"\nkey = \"0123456789abcdef\"\n\
+                    [[provider]]\nid = \"feed\"\nkid = \"b\"\nkey = \"fedcba9876543210\"\n";
+        let config = Config::load(&file(text)).unwrap();
+        assert_eq!(config.durability, Durability::Interval(Duration::from_millis(50)));
+        assert_eq!(config.providers.len(), 2);
+        assert_eq!(config.public_url.as_deref(), Some("https://live.example.com"));
+        assert_eq!(config.origins.len(), 1);
+        let twice = text.replace("kid = \"b\"", "kid = \"a\"");
+        assert!(faults(&file(&twice)).contains("twice"));
+    }
+
+    #[test]
+    fn the_reference_is_a_file_that_loads_and_names_every_key() {
+        let reference = Config::reference();
+        for key in KEYS {
+            assert!(reference.contains(&format!("{} =", key.name)), "{}", key.name);
+            let _ = default_of(key);
+        }
+        assert!(Config::load(&file(&reference)).is_ok());
+    }
+}
