@@ -23,7 +23,7 @@ const CRATES: &[(&str, &[&str])] = &[
 /// Roles of the server → modules of the server they may name. They never name each other.
 const ROLES: &[&str] = &["gateway", "shard", "control"];
 /// What only `run` may name: the roles themselves.
-const SHARED: &[&str] = &["auth", "config", "failpoint", "limits", "link", "metrics", "entropy"];
+const SHARED: &[&str] = &["auth", "clock", "config", "failpoint", "limits", "link", "metrics", "entropy"];
 
 /// Crates that the pure rules may not reach, by any path.
 const IMPURE: &[&str] = &["tokio", "serde", "mio", "rusqlite", "libc", "rustix"];

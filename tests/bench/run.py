@@ -1,0 +1,149 @@
+"""The figures of docs/benchmarks.md. Each is a function; names on the command line choose, none means all.
+
+Every run starts a release server of its own on a temporary folder and prints what it measured as a line of JSON, so that a
+table can be made from it and two commits can be compared.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests/clients"))
+
+from server import Server  # noqa: E402
+
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+BINARY = str(TARGET / "release/grandstand")
+
+
+def load(server: Server, *args: str) -> dict:
+    assert server.process
+    command = [BINARY, "load", "--url", server.url, "--data", str(server.data), "--pid", str(server.process.pid), "--json", *args]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 0, f"{' '.join(command)}\n{run.stdout[-3000:]}\n{run.stderr[-3000:]}"
+    return json.loads(run.stdout)
+
+
+def say(name: str, **figures: object) -> None:
+    print(json.dumps({"figure": name, **{k: round(v, 3) if isinstance(v, float) else v for k, v in figures.items()}}), flush=True)
+
+
+def memory() -> None:
+    """Slope of anonymous resident memory from 5 000 to 15 000 idle viewers."""
+    for transport in ("ws", "sse"):
+        at = {}
+        for viewers in (5000, 15000):
+            with Server(BINARY) as server:
+                report = load(server, "--idle", "--rooms", "1", "--viewers", str(viewers), "--seconds", "3", "--transport", transport)
+                at[viewers] = report["server"]["connected"]
+        slope = (at[15000]["rss_anon_kb"] - at[5000]["rss_anon_kb"]) / 10_000
+        total = (at[15000]["rss_kb"] - at[5000]["rss_kb"]) / 10_000
+        say(f"memory-{transport}", anon_kb_per_viewer=slope, rss_kb_per_viewer=total)
+
+
+def delivery() -> None:
+    """Server CPU per delivery: 5 000 viewers at 10 msg/s without merging, 2 000 viewers at 400 msg/s with the room's window."""
+    for transport in ("ws", "sse"):
+        with Server(BINARY) as server:
+            report = load(server, "--viewers", "5000", "--rate", "10", "--seconds", "20", "--transport", transport, "--merge-ms", "0")
+            say(f"unmerged-{transport}", cpu_us_per_delivery=report["server"]["cpu_us_per_delivery"], comments=report["comments"])
+        with Server(BINARY) as server:
+            report = load(server, "--viewers", "2000", "--rate", "400", "--seconds", "20", "--transport", transport, "--merge-ms", "100")
+            say(f"merged-{transport}", cpu_us_per_delivery=report["server"]["cpu_us_per_delivery"], comments=report["comments"])
+
+
+def publish() -> None:
+    """Acked durable publishes a second from 200 publishers, and what one waits."""
+    for inflight in (1, 4, 8):
+        with Server(BINARY) as server:
+            report = load(server, "--publish-only", "--publishers", "200", "--inflight", str(inflight), "--seconds", "10", "--viewers", "0")
+            say(f"publish-inflight-{inflight}", acks_per_second=report["acks_per_second"], acks=report["acks"], cpu_percent=report["server"]["cpu_percent"])
+
+
+def latency() -> None:
+    """1 000 viewers at 20 msg/s, with two score events a second."""
+    with Server(BINARY) as server:
+        report = load(server, "--viewers", "1000", "--rate", "20", "--seconds", "30", "--transport", "mix", "--score-rate", "2")
+        say("latency-mix", comments=report["comments"], scores=report["scores"], skipped=report["skipped"])
+    with Server(BINARY) as server:
+        report = load(server, "--viewers", "1000", "--rate", "20", "--seconds", "30", "--transport", "ws", "--score-rate", "2")
+        say("latency-ws", comments=report["comments"], scores=report["scores"], skipped=report["skipped"])
+
+
+def snapshot() -> None:
+    """Snapshot of a room with fifty comments and ten scores, over one keep-alive connection, while comments arrive."""
+    with Server(BINARY) as server:
+        token = server.token("backend", "backend")
+        for n in range(60):
+            server.publish("snap", f"comment {n} " + "x" * 80, token, f"k{n}")
+        connection = http.client.HTTPConnection(server.listen)
+        times = []
+        for n in range(3000):
+            if n % 100 == 0:
+                server.publish("snap", f"another {n}", token, f"n{n}")
+            start = time.perf_counter()
+            connection.request("GET", "/v1/rooms/snap/snapshot")
+            answer = connection.getresponse()
+            body = answer.read()
+            times.append((time.perf_counter() - start) * 1000)
+            assert answer.status == 200 and len(body) > 5000
+        times.sort()
+        say("snapshot", p50_ms=times[len(times) // 2], p99_ms=times[len(times) * 99 // 100], max_ms=times[-1], bytes=len(body))
+
+
+def recovery() -> None:
+    """From start to ready on a log of 1 GB, after a kill."""
+    with Server(BINARY) as server:
+        server.stop()
+        fill = [str(TARGET / "release/examples/fill_log"), str(server.data), str(1 << 30)]
+        subprocess.run(["cargo", "build", "--release", "-q", "-p", "grandstand-store", "--example", "fill_log"], cwd=ROOT, check=True)
+        subprocess.run(fill, check=True)
+        size = sum(f.stat().st_size for f in server.data.rglob("*") if f.is_file())
+        times = []
+        for _ in range(3):
+            start = time.perf_counter()
+            server.start()
+            times.append(time.perf_counter() - start)
+            server.kill()
+        say("recovery", log_mb=size >> 20, first_s=times[0], again_s=min(times[1:]))
+
+
+def build() -> None:
+    """Cold and warm build of the main job, and the binary's size."""
+    target = TARGET / "cold"
+    env = {**os.environ, "CARGO_TARGET_DIR": str(target)}
+    subprocess.run(["rm", "-rf", str(target)], check=True)
+    command = ["cargo", "build", "--release", "-q", "-p", "grandstand"]
+    start = time.perf_counter()
+    subprocess.run(command, cwd=ROOT, env=env, check=True)
+    cold = time.perf_counter() - start
+    (ROOT / "crates/server/src/lib.rs").touch()
+    start = time.perf_counter()
+    subprocess.run(command, cwd=ROOT, env=env, check=True)
+    say("build", cold_s=cold, warm_s=time.perf_counter() - start, binary_mb=(target / "release/grandstand").stat().st_size / 1e6)
+    subprocess.run(["rm", "-rf", str(target)], check=True)
+
+
+FIGURES = [memory, delivery, publish, latency, snapshot, recovery, build]
+
+
+def main(only: list[str]) -> None:
+    unknown = set(only) - {f.__name__ for f in FIGURES}
+    assert not unknown, f"no figure is called {unknown}"
+    with open("/proc/cpuinfo") as info:
+        model = next(line.split(":", 1)[1].strip() for line in info if line.startswith("model name"))
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    say("machine", cpu=model, cores=os.cpu_count(), kernel=os.uname().release, commit=commit)
+    for figure in FIGURES:
+        if not only or figure.__name__ in only:
+            figure()
+
+
+main(sys.argv[1:])
