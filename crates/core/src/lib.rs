@@ -11,3 +11,4 @@ pub mod record;
 pub mod rng;
 pub mod routing;
 pub mod time;
+pub mod viewer;

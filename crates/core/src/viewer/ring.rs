@@ -1,0 +1,326 @@
+//! The last events of one room as one gateway worker holds them, shared by all its viewers.
+//!
+//! A conveyor belt with numbered places: entries come in at the head in id order and fall off behind by age or weight. The
+//! belt is complete after its `floor`; what lies at or before the floor it does not know, and never pretends to. A hole in
+//! the feed (a priority number that does not follow) empties the belt: the viewers before it read the log.
+//!
+//! Numbers: 30 s and 4 MB a room (blueprint, section 5).
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::ids::{EventId, Position, Pseq};
+use crate::record::Lane;
+use crate::time::Mono;
+
+/// One event as the ring needs to know it; the payload is whatever the worker sends.
+#[derive(Clone, Debug)]
+pub struct Entry<P> {
+    pub id: EventId,
+    pub lane: Lane,
+    /// Flushes what waits in the merge window before it.
+    pub closes_window: bool,
+    /// Only its author's connections are sent it. Never counted as passed over: the author has its ack.
+    pub private: bool,
+    pub pseq: Option<Pseq>,
+    /// When this worker was given it.
+    pub at: Mono,
+    /// What it weighs on the wire.
+    pub bytes: u32,
+    pub payload: P,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    pub age: Duration,
+    pub bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { age: Duration::from_secs(30), bytes: 4 << 20 }
+    }
+}
+
+/// What became of an entry offered to a ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pushed {
+    Fits,
+    /// At or before the head: it came twice and was ignored.
+    Repeat,
+    /// A priority event before it is missing. The ring holds nothing before this entry any more.
+    Hole,
+}
+
+/// Running totals of everything that was pushed before an entry, so that any stretch is measured by one subtraction.
+#[derive(Clone, Copy, Default, Debug)]
+struct Totals {
+    comments: u64,
+    private: u64,
+    bytes: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Slot<P> {
+    before: Totals,
+    entry: Entry<P>,
+}
+
+/// Places are numbered from 0 for the first entry ever pushed; `first` is the number of the oldest still here.
+#[derive(Clone, Debug)]
+pub struct Ring<P> {
+    limits: Limits,
+    slots: VecDeque<Slot<P>>,
+    first: u64,
+    /// Places of the priority entries still here.
+    priority: VecDeque<u64>,
+    totals: Totals,
+    floor: Position,
+    head: Position,
+    pseq: Pseq,
+}
+
+impl<P> Ring<P> {
+    /// A ring that is complete after `head` and holds nothing yet. `pseq` is the room's newest priority number there.
+    pub fn new(head: Position, pseq: Pseq, limits: Limits) -> Ring<P> {
+        Ring {
+            limits,
+            slots: VecDeque::new(),
+            first: 0,
+            priority: VecDeque::new(),
+            totals: Totals::default(),
+            floor: head,
+            head,
+            pseq,
+        }
+    }
+
+    /// Takes the next event of the room, in log order.
+    pub fn push(&mut self, entry: Entry<P>) -> Pushed {
+        if entry.id.position() <= self.head {
+            return Pushed::Repeat;
+        }
+        let hole = entry.pseq.is_some_and(|pseq| pseq != self.pseq.next());
+        if hole {
+            self.first += self.slots.len() as u64;
+            self.slots.clear();
+            self.priority.clear();
+            // Complete after the place just before this entry, and no further back.
+            self.floor = Position::new(entry.id.value() - 1).expect("one less than an id is a position");
+        }
+        self.head = entry.id.position();
+        self.pseq = entry.pseq.unwrap_or(self.pseq);
+        let before = self.totals;
+        self.totals.bytes += u64::from(entry.bytes);
+        self.totals.private += u64::from(entry.private);
+        self.totals.comments += u64::from(entry.lane == Lane::Comment && !entry.private);
+        if entry.lane == Lane::Priority {
+            self.priority.push_back(self.end());
+        }
+        self.slots.push_back(Slot { before, entry });
+        if hole { Pushed::Hole } else { Pushed::Fits }
+    }
+
+    /// The log went on to `head` with nothing for this room in between.
+    pub fn advance(&mut self, head: Position) {
+        self.head = self.head.max(head);
+    }
+
+    /// Lets go of what is past the limits. Cost: what falls off.
+    pub fn trim(&mut self, now: Mono) {
+        while let Some(oldest) = self.slots.front() {
+            let heavy = self.totals.bytes - oldest.before.bytes > self.limits.bytes;
+            if !heavy && now.since(oldest.entry.at) < self.limits.age {
+                break;
+            }
+            self.floor = oldest.entry.id.position();
+            if self.priority.front() == Some(&self.first) {
+                self.priority.pop_front();
+            }
+            self.slots.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// Every event of the room after here is held.
+    pub fn floor(&self) -> Position {
+        self.floor
+    }
+    /// The newest place of the log this ring knows of.
+    pub fn head(&self) -> Position {
+        self.head
+    }
+    /// The newest priority number of the room.
+    pub fn pseq(&self) -> Pseq {
+        self.pseq
+    }
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+    pub fn bytes(&self) -> u64 {
+        self.totals.bytes - self.totals_before(self.first).bytes
+    }
+    /// When the oldest entry falls off by age.
+    pub fn next_trim(&self) -> Option<Mono> {
+        self.slots.front().map(|slot| slot.entry.at + self.limits.age)
+    }
+    /// The newest event held.
+    pub fn last(&self) -> Option<&Entry<P>> {
+        self.slots.back().map(|slot| &slot.entry)
+    }
+
+    /// Every entry after `position`, oldest first.
+    /// Errors: `None` when `position` is below the floor, so that something before the first entry is not known.
+    pub fn after(&self, position: Position) -> Option<impl DoubleEndedIterator<Item = &Entry<P>>> {
+        (position >= self.floor).then(|| self.span(self.place_after(position)..self.end()))
+    }
+
+    /// The first place after `position`. Cost: O(log n), O(1) at the head.
+    pub(super) fn place_after(&self, position: Position) -> u64 {
+        if position >= self.head {
+            return self.end();
+        }
+        self.first + self.slots.partition_point(|slot| slot.entry.id.position() <= position) as u64
+    }
+
+    /// The first place whose entry is at most `age` old.
+    pub(super) fn place_younger(&self, age: Duration, now: Mono) -> u64 {
+        self.first + self.slots.partition_point(|slot| now.since(slot.entry.at) > age) as u64
+    }
+
+    /// One past the newest place.
+    pub(super) fn end(&self) -> u64 {
+        self.first + self.slots.len() as u64
+    }
+
+    pub(super) fn at(&self, place: u64) -> &Entry<P> {
+        &self.slots[(place - self.first) as usize].entry
+    }
+
+    pub(super) fn span(&self, places: Range<u64>) -> impl DoubleEndedIterator<Item = &Entry<P>> {
+        let range = (places.start - self.first) as usize..(places.end - self.first) as usize;
+        self.slots.range(range).map(|slot| &slot.entry)
+    }
+
+    /// Places of the priority entries within `places`, oldest first.
+    pub(super) fn priority_in(&self, places: Range<u64>) -> impl DoubleEndedIterator<Item = u64> {
+        let from = self.priority.partition_point(|place| *place < places.start);
+        let to = self.priority.partition_point(|place| *place < places.end).max(from);
+        self.priority.range(from..to).copied()
+    }
+
+    /// Comments within `places` that any viewer could be sent.
+    pub(super) fn comments_in(&self, places: Range<u64>) -> u64 {
+        self.totals_before(places.end).comments - self.totals_before(places.start).comments
+    }
+
+    pub(super) fn private_in(&self, places: Range<u64>) -> u64 {
+        self.totals_before(places.end).private - self.totals_before(places.start).private
+    }
+
+    pub(super) fn bytes_in(&self, places: Range<u64>) -> u64 {
+        self.totals_before(places.end).bytes - self.totals_before(places.start).bytes
+    }
+
+    /// The largest end of a stretch from `start` that weighs at most `bytes`, at least one entry long.
+    pub(super) fn end_within(&self, places: Range<u64>, bytes: u64) -> u64 {
+        if places.is_empty() {
+            return places.end;
+        }
+        let limit = self.totals_before(places.start).bytes + bytes;
+        let fits = self.slots.partition_point(|slot| slot.before.bytes + u64::from(slot.entry.bytes) <= limit) as u64;
+        (self.first + fits).clamp(places.start + 1, places.end)
+    }
+
+    fn totals_before(&self, place: u64) -> Totals {
+        self.slots.get((place - self.first) as usize).map_or(self.totals, |slot| slot.before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Entry, Limits, Pushed, Ring};
+    use crate::ids::{EventId, Position, Pseq};
+    use crate::record::Lane;
+    use crate::time::Mono;
+
+    const BASE: u64 = 7 << 33;
+
+    fn id(n: u64) -> EventId {
+        EventId::new(BASE + n).unwrap()
+    }
+    fn comment(n: u64, at: u64) -> Entry<()> {
+        let at = Mono(at);
+        Entry {
+            id: id(n),
+            lane: Lane::Comment,
+            closes_window: false,
+            private: false,
+            pseq: None,
+            at,
+            bytes: 100,
+            payload: (),
+        }
+    }
+    fn score(n: u64, pseq: u64, at: u64) -> Entry<()> {
+        Entry { lane: Lane::Priority, closes_window: true, pseq: Some(Pseq(pseq)), ..comment(n, at) }
+    }
+    fn ring(bytes: u64) -> Ring<()> {
+        let limits = Limits { bytes, ..Limits::default() };
+        Ring::new(id(10).position(), Pseq(3), limits)
+    }
+
+    #[test]
+    fn it_is_complete_after_its_floor_and_refuses_to_guess_below() {
+        let mut ring = ring(1_000);
+        for n in 11..31 {
+            ring.push(comment(n, 0));
+        }
+        ring.trim(Mono(0));
+        assert_eq!((ring.len(), ring.bytes(), ring.floor()), (10, 1_000, id(20).position()));
+        assert!(ring.after(id(19).position()).is_none());
+        assert_eq!(ring.after(id(20).position()).unwrap().next().unwrap().id, id(21));
+        assert_eq!(ring.after(id(25).position()).unwrap().count(), 5);
+        assert_eq!(ring.after(id(99).position()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn age_lets_go_after_thirty_seconds() {
+        let mut ring = ring(1 << 20);
+        ring.push(comment(11, 0));
+        ring.push(score(12, 4, 5_000_000));
+        ring.trim(Mono(29_999_999));
+        assert_eq!(ring.len(), 2);
+        ring.trim(Mono(30_000_000));
+        assert_eq!((ring.len(), ring.floor()), (1, id(11).position()));
+        ring.trim(Mono(0) + Duration::from_secs(60));
+        assert_eq!((ring.len(), ring.floor(), ring.head()), (0, id(12).position(), id(12).position()));
+    }
+
+    #[test]
+    fn a_repeat_is_ignored_and_a_missing_priority_event_empties_the_ring() {
+        let mut ring = ring(1 << 20);
+        assert_eq!(ring.push(score(11, 4, 0)), Pushed::Fits);
+        assert_eq!(ring.push(score(11, 4, 0)), Pushed::Repeat);
+        assert_eq!(ring.push(comment(9, 0)), Pushed::Repeat);
+        assert_eq!(ring.push(score(14, 6, 0)), Pushed::Hole);
+        assert_eq!((ring.len(), ring.floor().value(), ring.pseq()), (1, BASE + 13, Pseq(6)));
+        assert!(ring.after(id(11).position()).is_none());
+    }
+
+    #[test]
+    fn the_head_moves_on_without_events() {
+        let mut ring = ring(1 << 20);
+        ring.advance(id(50).position());
+        ring.advance(Position::START);
+        assert_eq!(ring.head(), id(50).position());
+        assert_eq!(ring.push(comment(50, 0)), Pushed::Repeat);
+        assert_eq!(ring.push(comment(51, 0)), Pushed::Fits);
+    }
+}
