@@ -1,1 +1,137 @@
+//! A client of a live room: publish, follow with resume, post score events, set up rooms.
+//!
+//! ```text
+//! Http       one keep-alive connection for calls: snapshot, score-event, room PUT
+//! Feed       one followed room; reconnects by the close-range rules and resumes from its cursor
+//! Publisher  one connection that publishes; retries with the same key until each comment is answered
+//! ```
+//!
+//! What it must never do: give a comment a second key, or resume from anywhere but the last cursor it was given.
 #![forbid(unsafe_code)]
+
+pub mod event;
+pub mod feed;
+pub mod http;
+pub mod publisher;
+pub mod retry;
+pub mod room;
+pub mod sign;
+pub mod socket;
+
+use tokio::net::TcpStream;
+
+/// Where a server listens. Plain HTTP; TLS is for whatever stands before it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Endpoint {
+    host: String,
+    port: u16,
+}
+
+/// What a client could not do.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    #[error("not a server address: {0} (expected http://HOST:PORT)")]
+    Address(String),
+    #[error("the connection failed")]
+    Connection(#[from] std::io::Error),
+    #[error("the server broke the protocol: {0}")]
+    Protocol(String),
+    /// The server said no, and no retry will change it.
+    #[error("refused with {status}: {message}")]
+    Refused { status: u16, message: String },
+    /// The stream was closed with a code of the 40xx range.
+    #[error("the stream ended with {code}: {reason}")]
+    Closed { code: u16, reason: String },
+}
+
+impl Endpoint {
+    /// Reads `http://HOST[:PORT]`, or `HOST:PORT` alone.
+    pub fn parse(url: &str) -> Result<Endpoint, Fault> {
+        let fault = || Fault::Address(url.to_owned());
+        let rest = url.strip_prefix("http://").unwrap_or(url);
+        let rest = rest.strip_suffix('/').unwrap_or(rest);
+        if rest.is_empty() || rest.contains("://") || rest.contains(['/', '@', '?', '#', ' ']) {
+            return Err(fault());
+        }
+        let (host, port) = match rest.rsplit_once(':') {
+            // An IPv6 host stands in brackets; a colon inside them is no port.
+            Some((host, port)) if !port.ends_with(']') => (host, port.parse().map_err(|_| fault())?),
+            _ => (rest, 80),
+        };
+        let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+        if bare.is_empty() {
+            return Err(fault());
+        }
+        Ok(Endpoint { host: bare.to_owned(), port })
+    }
+
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// As a `Host` header holds it.
+    pub fn authority(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+
+    pub(crate) async fn connect(&self) -> Result<TcpStream, std::io::Error> {
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+}
+
+/// A room id or user id as one path segment.
+pub(crate) fn segment(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for b in text.bytes() {
+        match b {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b':' => out.push(char::from(b)),
+            b => out.push_str(&format!("%{b:02X}")),
+        }
+    }
+    out
+}
+
+/// A random source for waits and masks; nothing secret comes from it.
+pub(crate) fn seeded() -> grandstand_core::rng::Rng {
+    use std::hash::{BuildHasher as _, Hasher as _};
+    let hasher = std::collections::hash_map::RandomState::new().build_hasher();
+    grandstand_core::rng::Rng::new(hasher.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Endpoint, segment};
+
+    #[test]
+    fn addresses_are_read_as_people_write_them() {
+        for (url, host, port, authority) in [
+            ("http://127.0.0.1:7400", "127.0.0.1", 7400, "127.0.0.1:7400"),
+            ("http://localhost/", "localhost", 80, "localhost:80"),
+            ("room.example:81", "room.example", 81, "room.example:81"),
+            ("http://[::1]:7400", "::1", 7400, "[::1]:7400"),
+            ("http://[::1]", "::1", 80, "[::1]:80"),
+        ] {
+            let endpoint = Endpoint::parse(url).unwrap();
+            assert_eq!((endpoint.host(), endpoint.port(), endpoint.authority().as_str()), (host, port, authority));
+        }
+        for bad in ["", "http://", "https://a", "http://a/b", "http://a:b", "ftp://a", "http://u@a", "http://:1"] {
+            assert!(Endpoint::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_path_segment_holds_no_separator() {
+        assert_eq!(segment("match:2022-final"), "match:2022-final");
+        assert_eq!(segment("a/b c?é"), "a%2Fb%20c%3F%C3%A9");
+    }
+}

@@ -1,0 +1,279 @@
+//! A followed room: events in order, over WebSocket or SSE, for as long as the server wants to be asked.
+//!
+//! Like a reader with a bookmark: the cursor is moved by every event given out, and each new connection starts at it. The
+//! caller sees one sequence; `hello` events tell it where a connection began, and whether it was a resume.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use grandstand_wire::sse;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::event::Event;
+use crate::http::{Reply, read_head};
+use crate::retry::{End, Next, Retry};
+use crate::socket::{Open, SILENCE_MAX, Socket, Turn};
+use crate::{Endpoint, Fault, seeded, segment};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Transport {
+    WebSocket,
+    Sse,
+}
+
+/// One room, followed.
+pub struct Feed {
+    endpoint: Endpoint,
+    room: String,
+    token: Option<String>,
+    transport: Transport,
+    cursor: Option<u64>,
+    link: Option<Link>,
+    queue: VecDeque<Event>,
+    retry: Retry,
+    ended: Option<End>,
+    n_connections: u64,
+}
+
+enum Link {
+    WebSocket(Box<Socket>),
+    Sse(Box<Stream>),
+}
+
+struct Stream {
+    stream: TcpStream,
+    input: Vec<u8>,
+    body: Body,
+    reader: sse::Reader,
+    items: Vec<sse::Item>,
+}
+
+/// How the bytes of an event stream are wrapped.
+enum Body {
+    Plain,
+    /// Bytes left of the chunk being read.
+    Chunked(usize),
+}
+
+/// The largest event of a stream, with room to spare.
+const EVENT_BYTES_MAX: usize = 4 << 20;
+
+impl Feed {
+    /// `cursor`: where to go on from; `None` begins at the head.
+    pub fn new(
+        endpoint: &Endpoint,
+        room: &str,
+        token: Option<&str>,
+        transport: Transport,
+        cursor: Option<u64>,
+    ) -> Feed {
+        Feed {
+            endpoint: endpoint.clone(),
+            room: room.to_owned(),
+            token: token.map(str::to_owned),
+            transport,
+            cursor,
+            link: None,
+            queue: VecDeque::new(),
+            retry: Retry::new(seeded()),
+            ended: None,
+            n_connections: 0,
+        }
+    }
+
+    /// Everything up to here has been given out.
+    pub fn cursor(&self) -> Option<u64> {
+        self.cursor
+    }
+
+    /// How often a stream was opened.
+    pub fn n_connections(&self) -> u64 {
+        self.n_connections
+    }
+
+    /// The next event, however often the stream has to be opened again. May be dropped at any await and called again.
+    ///
+    /// Errors: only those a retry cannot change: a 40xx close, or an HTTP refusal other than 429 and 503.
+    pub async fn next(&mut self) -> Result<Event, Fault> {
+        loop {
+            if let Some(event) = self.queue.pop_front() {
+                if let Some(position) = event.position() {
+                    self.cursor = Some(position);
+                }
+                self.retry.progress();
+                return Ok(event);
+            }
+            if let Some(end) = self.ended.clone() {
+                match self.retry.after(end, Instant::now()) {
+                    Next::Stop { code, reason } => return Err(Fault::Closed { code, reason }),
+                    Next::Wait(wait) => {
+                        tokio::time::sleep(wait).await;
+                        self.ended = None;
+                    }
+                }
+            }
+            self.step().await?;
+        }
+    }
+
+    async fn step(&mut self) -> Result<(), Fault> {
+        let outcome = match &mut self.link {
+            None => match self.connect().await {
+                Ok(link) => {
+                    self.link = Some(link);
+                    self.n_connections += 1;
+                    return Ok(());
+                }
+                Err(fault) => Err(fault),
+            },
+            Some(Link::WebSocket(socket)) => match socket.turn().await {
+                Ok(Turn::Text(text)) => Event::parse_frame(&text).map_err(|e| Fault::Protocol(e.to_string())),
+                Ok(Turn::Wrote) => return Ok(()),
+                Ok(Turn::Closed(code, reason)) => {
+                    self.link = None;
+                    self.ended = Some(code.map_or(End::Broken, |code| End::Code {
+                        code,
+                        reason,
+                        retry_after: None,
+                        spread: None,
+                    }));
+                    return Ok(());
+                }
+                Err(fault) => Err(fault),
+            },
+            Some(Link::Sse(stream)) => stream.turn().await,
+        };
+        match outcome {
+            Ok(events) => {
+                for event in events {
+                    if event.kind() == "close"
+                        && let Some(end) = event.end()
+                    {
+                        self.link = None;
+                        self.ended = Some(end);
+                    }
+                    self.queue.push_back(event);
+                }
+                Ok(())
+            }
+            Err(Fault::Connection(_)) => {
+                self.link = None;
+                self.ended = Some(End::Broken);
+                Ok(())
+            }
+            Err(Fault::Refused { status: 429 | 500.., .. }) => {
+                self.ended = Some(End::Broken);
+                Ok(())
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    async fn connect(&self) -> Result<Link, Fault> {
+        let room = segment(&self.room);
+        let open = Open { token: self.token.as_deref(), last_event_id: self.cursor };
+        match self.transport {
+            Transport::WebSocket => {
+                let socket = Socket::open(&self.endpoint, &format!("/v1/rooms/{room}/stream"), &open).await?;
+                Ok(Link::WebSocket(Box::new(socket)))
+            }
+            Transport::Sse => {
+                Stream::open(&self.endpoint, &format!("/v1/rooms/{room}/sse"), &open).await.map(Link::Sse)
+            }
+        }
+    }
+}
+
+impl Stream {
+    async fn open(endpoint: &Endpoint, path: &str, open: &Open<'_>) -> Result<Box<Stream>, Fault> {
+        let mut head =
+            format!("GET {path} HTTP/1.1\r\nHost: {}\r\nAccept: text/event-stream\r\n", endpoint.authority());
+        if let Some(token) = open.token {
+            head.push_str(&format!("Authorization: Bearer {token}\r\n"));
+        }
+        if let Some(id) = open.last_event_id {
+            head.push_str(&format!("Last-Event-ID: {id}\r\n"));
+        }
+        head.push_str("\r\n");
+        let mut stream = endpoint.connect().await?;
+        stream.write_all(head.as_bytes()).await?;
+        let mut input = Vec::with_capacity(16 << 10);
+        let (status, headers, used) = loop {
+            if let Some(head) = read_head(&input)? {
+                break head;
+            }
+            if stream.read_buf(&mut input).await? == 0 {
+                return Err(Fault::Connection(std::io::ErrorKind::UnexpectedEof.into()));
+            }
+        };
+        input.drain(..used);
+        if status != 200 {
+            let reply = Reply { status, headers, body: input };
+            return Err(reply
+                .success()
+                .err()
+                .unwrap_or_else(|| Fault::Protocol(format!("{status} where 200 was due"))));
+        }
+        let chunked = headers.iter().any(|(n, v)| n == "transfer-encoding" && v.eq_ignore_ascii_case("chunked"));
+        let body = if chunked { Body::Chunked(0) } else { Body::Plain };
+        Ok(Box::new(Stream { stream, input, body, reader: sse::Reader::new(EVENT_BYTES_MAX), items: Vec::new() }))
+    }
+
+    async fn turn(&mut self) -> Result<Vec<Event>, Fault> {
+        let broken = |kind: std::io::ErrorKind| Fault::Connection(kind.into());
+        if self.input.is_empty() || !self.unwrap()? {
+            let read = tokio::time::timeout(SILENCE_MAX, self.stream.read_buf(&mut self.input)).await;
+            if read.map_err(|_| broken(std::io::ErrorKind::TimedOut))?? == 0 {
+                return Err(broken(std::io::ErrorKind::UnexpectedEof));
+            }
+            self.unwrap()?;
+        }
+        let mut events = Vec::new();
+        for item in self.items.drain(..) {
+            if let sse::Item::Event(event) = item {
+                events.push(Event::parse(&event.data).map_err(|e| Fault::Protocol(e.to_string()))?);
+            }
+        }
+        Ok(events)
+    }
+
+    /// Feeds what is readable of the body; false when the input ended before anything was.
+    fn unwrap(&mut self) -> Result<bool, Fault> {
+        let long = |_| Fault::Protocol("an event that long".to_owned());
+        let mut fed = false;
+        loop {
+            match &mut self.body {
+                Body::Plain => {
+                    self.reader.feed(&self.input, &mut self.items).map_err(long)?;
+                    fed |= !self.input.is_empty();
+                    self.input.clear();
+                    return Ok(fed);
+                }
+                Body::Chunked(0) => {
+                    // Each chunk but the first follows the line end of the one before.
+                    let start = if self.input.starts_with(b"\r\n") { 2 } else { 0 };
+                    let Some(end) = self.input[start..].windows(2).position(|w| w == b"\r\n") else { return Ok(fed) };
+                    let size = std::str::from_utf8(&self.input[start..start + end]).unwrap_or_default();
+                    let size = usize::from_str_radix(size.split(';').next().unwrap_or_default().trim(), 16);
+                    let size = size.map_err(|_| Fault::Protocol("a malformed chunk".to_owned()))?;
+                    if size == 0 {
+                        return Err(Fault::Connection(std::io::ErrorKind::UnexpectedEof.into()));
+                    }
+                    self.input.drain(..start + end + 2);
+                    self.body = Body::Chunked(size);
+                }
+                Body::Chunked(left) => {
+                    let take = (*left).min(self.input.len());
+                    if take == 0 {
+                        return Ok(fed);
+                    }
+                    self.reader.feed(&self.input[..take], &mut self.items).map_err(long)?;
+                    self.input.drain(..take);
+                    *left -= take;
+                    fed = true;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! HTTP/1.1 calls over one keep-alive connection.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+
+use crate::{Endpoint, Fault};
+
+/// A whole answer is at most this long; exports are paged well below it.
+const BODY_BYTES_MAX: usize = 64 << 20;
+const HEAD_BYTES_MAX: usize = 64 << 10;
+/// A call that was not answered by then is broken.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Calls to one server, one at a time, with one token.
+pub struct Http {
+    endpoint: Endpoint,
+    token: Option<String>,
+    idle: Mutex<Option<Connection>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reply {
+    pub status: u16,
+    /// Names in lower case.
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Reply {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+    }
+
+    /// `Retry-After` in seconds, or the body's `retry_after_ms`.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let told = serde_json::from_slice::<serde_json::Value>(&self.body).ok();
+        let ms = told.as_ref().and_then(|b| b.get("retry_after_ms")?.as_u64()).map(Duration::from_millis);
+        ms.or_else(|| self.header("retry-after")?.trim().parse().ok().map(Duration::from_secs))
+    }
+
+    pub fn json(&self) -> Result<serde_json::Value, Fault> {
+        serde_json::from_slice(&self.body).map_err(|e| Fault::Protocol(format!("the answer is not JSON: {e}")))
+    }
+
+    /// The answer itself when it is 2xx, else what the server said was wrong.
+    pub fn success(self) -> Result<Reply, Fault> {
+        if (200..300).contains(&self.status) {
+            return Ok(self);
+        }
+        let told = serde_json::from_slice::<serde_json::Value>(&self.body).ok();
+        let member = |name: &str| told.as_ref()?.get(name)?.as_str().map(str::to_owned);
+        let message = ["detail", "message", "title", "code"].iter().find_map(|n| member(n));
+        let message = message.unwrap_or_else(|| String::from_utf8_lossy(&self.body).trim().to_owned());
+        Err(Fault::Refused { status: self.status, message })
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    input: Vec<u8>,
+}
+
+impl Http {
+    pub fn new(endpoint: &Endpoint, token: Option<&str>) -> Http {
+        Http { endpoint: endpoint.clone(), token: token.map(str::to_owned), idle: Mutex::new(None) }
+    }
+
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    pub async fn get(&self, target: &str) -> Result<Reply, Fault> {
+        self.call("GET", target, &[], None).await
+    }
+
+    /// One call. `target` is the path with its query; a body is sent as JSON.
+    ///
+    /// Errors: only when no whole answer came; every status is an answer. A kept connection that the server closed
+    /// meanwhile is replaced once: every call of this protocol may be repeated (keys, `If-Match`, identities).
+    pub async fn call(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: Option<&[u8]>,
+    ) -> Result<Reply, Fault> {
+        let mut request = format!("{method} {target} HTTP/1.1\r\nHost: {}\r\n", self.endpoint.authority());
+        if let Some(token) = &self.token {
+            request.push_str(&format!("Authorization: Bearer {token}\r\n"));
+        }
+        for (name, value) in headers {
+            request.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if let Some(body) = body {
+            request.push_str(&format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()));
+        } else if method != "GET" && method != "HEAD" {
+            request.push_str("Content-Length: 0\r\n");
+        }
+        request.push_str("\r\n");
+        let mut bytes = request.into_bytes();
+        bytes.extend_from_slice(body.unwrap_or_default());
+
+        let mut idle = self.idle.lock().await;
+        if let Some(mut kept) = idle.take()
+            && let Ok((reply, keep)) = kept.exchange(&bytes).await
+        {
+            *idle = keep.then_some(kept);
+            return Ok(reply);
+        }
+        let mut fresh = Connection { stream: self.endpoint.connect().await?, input: Vec::new() };
+        let (reply, keep) = fresh.exchange(&bytes).await?;
+        *idle = keep.then_some(fresh);
+        Ok(reply)
+    }
+}
+
+impl Connection {
+    async fn exchange(&mut self, request: &[u8]) -> Result<(Reply, bool), Fault> {
+        let whole = async {
+            self.stream.write_all(request).await?;
+            self.read_reply().await
+        };
+        tokio::time::timeout(PATIENCE, whole)
+            .await
+            .map_err(|_| Fault::Connection(std::io::ErrorKind::TimedOut.into()))?
+    }
+
+    async fn read_reply(&mut self) -> Result<(Reply, bool), Fault> {
+        let (status, headers) = loop {
+            if let Some((status, headers, used)) = read_head(&self.input)? {
+                self.input.drain(..used);
+                if status != 100 {
+                    break (status, headers);
+                }
+                continue;
+            }
+            self.more().await?;
+        };
+        let header = |name: &str| headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
+        let mut keep = !header("connection").is_some_and(|c| c.to_ascii_lowercase().contains("close"));
+        let chunked = header("transfer-encoding").is_some_and(|t| t.to_ascii_lowercase().contains("chunked"));
+        let length = header("content-length").and_then(|l| l.parse::<usize>().ok());
+        let body = if status == 204 || status == 304 {
+            Vec::new()
+        } else if chunked {
+            self.read_chunks().await?
+        } else if let Some(length) = length {
+            if length > BODY_BYTES_MAX {
+                return Err(Fault::Protocol("an answer that long".to_owned()));
+            }
+            while self.input.len() < length {
+                self.more().await?;
+            }
+            self.input.drain(..length).collect()
+        } else {
+            keep = false;
+            while self.more().await.is_ok() {}
+            std::mem::take(&mut self.input)
+        };
+        Ok((Reply { status, headers, body }, keep))
+    }
+
+    async fn read_chunks(&mut self) -> Result<Vec<u8>, Fault> {
+        let mut body = Vec::new();
+        loop {
+            let line = self.read_line().await?;
+            let size = line.split(';').next().unwrap_or_default().trim();
+            let size = usize::from_str_radix(size, 16).map_err(|_| Fault::Protocol("a malformed chunk".to_owned()))?;
+            if body.len() + size > BODY_BYTES_MAX {
+                return Err(Fault::Protocol("an answer that long".to_owned()));
+            }
+            if size == 0 {
+                while !self.read_line().await?.is_empty() {}
+                return Ok(body);
+            }
+            while self.input.len() < size + 2 {
+                self.more().await?;
+            }
+            body.extend(self.input.drain(..size));
+            self.input.drain(..2);
+        }
+    }
+
+    async fn read_line(&mut self) -> Result<String, Fault> {
+        loop {
+            if let Some(end) = self.input.windows(2).position(|w| w == b"\r\n") {
+                let line = String::from_utf8_lossy(&self.input[..end]).into_owned();
+                self.input.drain(..end + 2);
+                return Ok(line);
+            }
+            self.more().await?;
+        }
+    }
+
+    async fn more(&mut self) -> Result<(), Fault> {
+        if self.stream.read_buf(&mut self.input).await? == 0 {
+            return Err(Fault::Connection(std::io::ErrorKind::UnexpectedEof.into()));
+        }
+        Ok(())
+    }
+}
+
+/// Status, headers (names in lower case), bytes used.
+pub type Head = (u16, Vec<(String, String)>, usize);
+
+/// Reads the head of an answer; `None` while it is not whole.
+pub fn read_head(bytes: &[u8]) -> Result<Option<Head>, Fault> {
+    let mut headers = [httparse::EMPTY_HEADER; 64];
+    let mut response = httparse::Response::new(&mut headers);
+    match response.parse(bytes) {
+        Ok(httparse::Status::Partial) if bytes.len() > HEAD_BYTES_MAX => {
+            Err(Fault::Protocol("an endless head".to_owned()))
+        }
+        Ok(httparse::Status::Partial) => Ok(None),
+        Ok(httparse::Status::Complete(used)) => {
+            let status = response.code.expect("a complete response has a code");
+            let headers = response.headers.iter();
+            let headers = headers.map(|h| (h.name.to_ascii_lowercase(), String::from_utf8_lossy(h.value).into_owned()));
+            Ok(Some((status, headers.collect(), used)))
+        }
+        Err(e) => Err(Fault::Protocol(format!("not an HTTP answer: {e}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::Http;
+    use crate::Endpoint;
+
+    async fn answered(answers: Vec<&'static str>) -> Http {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            for answer in answers {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut seen = [0; 4096];
+                let _ = stream.read(&mut seen).await.unwrap();
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        Http::new(&Endpoint::parse(&address.to_string()).unwrap(), None)
+    }
+
+    #[tokio::test]
+    async fn chunked_and_plain_bodies_are_read_whole() {
+        let http = answered(vec![
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n4\r\n{\"a\"\r\n3\r\n:1}\r\n0\r\n\r\n",
+            "HTTP/1.1 429 No\r\nContent-Length: 2\r\nRetry-After: 3\r\n\r\n{}",
+        ])
+        .await;
+        let reply = http.get("/").await.unwrap();
+        assert_eq!(reply.json().unwrap()["a"], 1);
+        let reply = http.get("/").await.unwrap();
+        assert_eq!((reply.status, reply.retry_after().unwrap().as_secs()), (429, 3));
+    }
+
+    #[tokio::test]
+    async fn a_kept_connection_that_died_is_replaced_once() {
+        let ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+        let http = answered(vec![ok, ok]).await;
+        assert_eq!(http.get("/").await.unwrap().status, 200);
+        assert_eq!(http.get("/").await.unwrap().status, 200);
+    }
+}

@@ -1,0 +1,177 @@
+//! One WebSocket to a room's stream: opened, read, written; pings are answered inside.
+
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use grandstand_core::rng::Rng;
+use grandstand_core::time::Mono;
+use grandstand_wire::ws::{self, FrameReader, Incoming, Limits, Opcode, Side};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+use crate::http::read_head;
+use crate::{Endpoint, Fault, seeded};
+
+/// What a server may send in one frame: a catch-up page of events is the largest.
+pub const FROM_SERVER: Limits = Limits { message_bytes: 16 << 20, fragments: 1024, assembly: Duration::from_secs(60) };
+/// Opening a stream takes at most this.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// The server pings every 20 to 25 s: a stream silent for twice that is dead.
+pub const SILENCE_MAX: Duration = Duration::from_secs(55);
+
+/// What a stream is opened with.
+#[derive(Clone, Debug, Default)]
+pub struct Open<'a> {
+    pub token: Option<&'a str>,
+    pub last_event_id: Option<u64>,
+}
+
+pub struct Socket {
+    read: OwnedReadHalf,
+    write: OwnedWriteHalf,
+    reader: FrameReader,
+    input: Vec<u8>,
+    used: usize,
+    out: Vec<u8>,
+    rng: Rng,
+    start: Instant,
+}
+
+/// What [`Socket::turn`] came back with.
+#[derive(Debug)]
+pub enum Turn {
+    Text(String),
+    /// The server's close frame, or the end of the connection.
+    Closed(Option<u16>, String),
+    /// Bytes went out; there may be room for more.
+    Wrote,
+}
+
+impl Socket {
+    /// Errors: [`Fault::Refused`] for an answer other than 101.
+    pub async fn open(endpoint: &Endpoint, path: &str, open: &Open<'_>) -> Result<Socket, Fault> {
+        tokio::time::timeout(PATIENCE, Socket::open_now(endpoint, path, open))
+            .await
+            .map_err(|_| Fault::Connection(std::io::ErrorKind::TimedOut.into()))?
+    }
+
+    async fn open_now(endpoint: &Endpoint, path: &str, open: &Open<'_>) -> Result<Socket, Fault> {
+        let mut rng = seeded();
+        let mut stream = endpoint.connect().await?;
+        let key: Vec<u8> = (0..16).map(|_| rng.next() as u8).collect();
+        let key = STANDARD.encode(key);
+        stream.write_all(upgrade(endpoint, path, open, &key).as_bytes()).await?;
+        let mut input = Vec::with_capacity(16 << 10);
+        let (status, headers, used) = loop {
+            if let Some(head) = read_head(&input)? {
+                break head;
+            }
+            if stream.read_buf(&mut input).await? == 0 {
+                return Err(Fault::Connection(std::io::ErrorKind::UnexpectedEof.into()));
+            }
+        };
+        if status != 101 {
+            return Err(refused(stream, input, status, &headers, used).await);
+        }
+        let accept = headers.iter().find(|(n, _)| n == "sec-websocket-accept").map(|(_, v)| v.as_str());
+        if accept != ws::accept_key(&key).as_deref() {
+            return Err(Fault::Protocol("a wrong Sec-WebSocket-Accept".to_owned()));
+        }
+        let (read, write) = stream.into_split();
+        let reader = FrameReader::new();
+        Ok(Socket { read, write, reader, input, used, out: Vec::new(), rng, start: Instant::now() })
+    }
+
+    /// Queues one text frame; it leaves with the next [`Socket::turn`].
+    pub fn send(&mut self, text: &str) {
+        self.frame(Opcode::Text, text.as_bytes());
+    }
+
+    /// Bytes queued and not yet taken by the connection.
+    pub fn unsent(&self) -> usize {
+        self.out.len()
+    }
+
+    pub fn close(&mut self) {
+        self.frame(Opcode::Close, &ws::close_body(1000, ""));
+    }
+
+    fn frame(&mut self, opcode: Opcode, body: &[u8]) {
+        let mask = (self.rng.next() as u32).to_le_bytes();
+        ws::write_masked_frame(opcode, true, body, mask, &mut self.out);
+    }
+
+    /// Reads and writes until something is worth telling. May be dropped at any await and called again.
+    ///
+    /// Errors: a broken connection or protocol; a silence of [`SILENCE_MAX`] is a broken connection.
+    pub async fn turn(&mut self) -> Result<Turn, Fault> {
+        loop {
+            let now = Mono(self.start.elapsed().as_micros() as u64);
+            let mut rest = &self.input[self.used..];
+            let got = self.reader.next(Side::Client, &FROM_SERVER, &mut rest, now);
+            self.used = self.input.len() - rest.len();
+            if rest.is_empty() {
+                self.input.clear();
+                self.used = 0;
+            }
+            match got.map_err(|f| Fault::Protocol(f.reason().to_owned()))? {
+                Some(Incoming::Text(text)) => return Ok(Turn::Text(text)),
+                Some(Incoming::Close(code, reason)) => return Ok(Turn::Closed(code, reason)),
+                Some(Incoming::Ping(body)) => {
+                    self.frame(Opcode::Pong, &body);
+                    continue;
+                }
+                Some(Incoming::Binary(_)) => return Err(Fault::Protocol("a binary frame".to_owned())),
+                Some(Incoming::Pong(_)) => continue,
+                None => {}
+            }
+            tokio::select! {
+                read = tokio::time::timeout(SILENCE_MAX, self.read.read_buf(&mut self.input)) => {
+                    match read {
+                        Err(_) => return Err(Fault::Connection(std::io::ErrorKind::TimedOut.into())),
+                        Ok(Ok(0)) => return Ok(Turn::Closed(None, "the connection ended".to_owned())),
+                        Ok(read) => drop(read?),
+                    }
+                }
+                wrote = self.write.write(&self.out), if !self.out.is_empty() => {
+                    self.out.drain(..wrote?);
+                    return Ok(Turn::Wrote);
+                }
+            }
+        }
+    }
+}
+
+fn upgrade(endpoint: &Endpoint, path: &str, open: &Open<'_>, key: &str) -> String {
+    let mut head = format!(
+        "GET {path} HTTP/1.1\r\nHost: {}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n",
+        endpoint.authority()
+    );
+    if let Some(token) = open.token {
+        head.push_str(&format!("Authorization: Bearer {token}\r\n"));
+    }
+    if let Some(id) = open.last_event_id {
+        head.push_str(&format!("Last-Event-ID: {id}\r\n"));
+    }
+    head.push_str("\r\n");
+    head
+}
+
+async fn refused(
+    mut stream: TcpStream,
+    mut input: Vec<u8>,
+    status: u16,
+    headers: &[(String, String)],
+    used: usize,
+) -> Fault {
+    let length = headers.iter().find(|(n, _)| n == "content-length").and_then(|(_, v)| v.parse::<usize>().ok());
+    let want = used + length.unwrap_or(0).min(64 << 10);
+    while input.len() < want && stream.read_buf(&mut input).await.is_ok_and(|n| n > 0) {}
+    let body = input.split_off(used);
+    match (crate::http::Reply { status, headers: headers.to_vec(), body }).success() {
+        Err(fault) => fault,
+        Ok(reply) => Fault::Protocol(format!("{} where 101 was due", reply.status)),
+    }
+}
