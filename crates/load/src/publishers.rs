@@ -1,0 +1,414 @@
+//! The process that publishes: connections on one mio loop, paced by a schedule or by answers, and a thread for scores.
+//!
+//! Paced by a schedule, a comment's time is when it was due, not when it could be written: a server that stalls is charged
+//! for everything that should have been sent meanwhile. Paced by answers, each connection keeps so many in flight.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::io::{self, Read as _, Write as _};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use grandstand_client::http::read_head;
+use grandstand_wire::ws::{Opcode, write_masked_frame};
+use hdrhistogram::Histogram;
+use mio::net::TcpStream;
+use mio::{Events, Interest, Poll, Token, Waker};
+use serde::{Deserialize, Serialize};
+
+use crate::clock::micros;
+use crate::event::{self, Kind};
+use crate::frames::{self, Cut};
+use crate::http::Http;
+use crate::report::{Buckets, new_histogram};
+use crate::run::{Settings, ToWorker, say};
+use crate::viewers::Total;
+
+const WAKE: Token = Token(usize::MAX);
+/// Without an answer for so long, what is in flight counts as unanswered.
+const QUIET: Duration = Duration::from_secs(20);
+/// Users that comments are spread over.
+const USERS: u64 = 1_000;
+
+/// What the publishers did and heard.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Published {
+    pub sent: u64,
+    pub acked: u64,
+    pub duplicates: u64,
+    pub refused: BTreeMap<String, u64>,
+    pub unanswered: u64,
+    pub rate_limited: u64,
+    pub seconds: f64,
+    /// Due (or written, when paced by answers) to acked.
+    pub acks: Buckets,
+    pub scores_sent: u64,
+    pub scores_acked: u64,
+    pub score_acks: Buckets,
+    pub totals: Vec<Total>,
+}
+
+struct Connection {
+    socket: TcpStream,
+    room: usize,
+    input: Vec<u8>,
+    out: VecDeque<u8>,
+    open: bool,
+    /// Due time of each unanswered comment by its key.
+    waiting: HashMap<u64, u64>,
+    writable: bool,
+}
+
+pub struct Publishers {
+    settings: Arc<Settings>,
+    poll: Poll,
+    connections: Vec<Connection>,
+    /// Comments waiting out a refusal: when, connection, key.
+    later: BinaryHeap<Reverse<(Instant, usize, u64)>>,
+    next_key: u64,
+    acks: Histogram<u64>,
+    done: Published,
+    scratch: Vec<u8>,
+    last_answer: Instant,
+}
+
+impl Publishers {
+    pub fn new(settings: Arc<Settings>) -> Result<(Publishers, Waker)> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKE)?;
+        let totals = vec![Total::default(); settings.rooms.len()];
+        let made = Publishers {
+            settings,
+            poll,
+            connections: Vec::new(),
+            later: BinaryHeap::new(),
+            next_key: 0,
+            acks: new_histogram(),
+            done: Published { totals, ..Published::default() },
+            scratch: vec![0; 256 << 10],
+            last_answer: Instant::now(),
+        };
+        Ok((made, waker))
+    }
+
+    /// Connects, says `ready`, publishes from `go` for the set time, hears the last answer, and gives the account.
+    pub fn run(mut self, orders: &Receiver<ToWorker>) -> Result<Published> {
+        self.connect()?;
+        say(&serde_json::json!({ "ready": self.connections.len() }));
+        let mut events = Events::with_capacity(1024);
+        let mut go: Option<(Instant, u64)> = None;
+        let mut due = 0_u64;
+        let mut scorer = None;
+        loop {
+            let now = Instant::now();
+            while let Ok(order) = orders.try_recv() {
+                if matches!(order, ToWorker::Go) && go.is_none() {
+                    let start_us = micros();
+                    go = Some((now, start_us));
+                    self.last_answer = now;
+                    let settings = self.settings.clone();
+                    if settings.score_rate > 0.0 {
+                        scorer = Some(
+                            std::thread::Builder::new()
+                                .name("scores".into())
+                                .spawn(move || post_scores(&settings, start_us))?,
+                        );
+                    }
+                }
+            }
+            let mut wait = Duration::from_millis(100);
+            if let Some((start, start_us)) = go {
+                let over = now.duration_since(start).as_secs_f64() >= self.settings.seconds;
+                if !over {
+                    wait = self.publish_due(start_us, &mut due);
+                }
+                while let Some(Reverse((at, slot, key))) = self.later.peek().copied()
+                    && at <= now
+                {
+                    self.later.pop();
+                    self.write_comment(slot, key);
+                }
+                let waiting: usize = self.connections.iter().map(|c| c.waiting.len()).sum();
+                if over && (waiting == 0 || self.last_answer.elapsed() > QUIET) {
+                    self.done.unanswered = waiting as u64;
+                    self.done.seconds = self.done.seconds.max(self.settings.seconds);
+                    break;
+                }
+                wait = wait.min(Duration::from_millis(if over { 5 } else { 100 }));
+            }
+            for slot in 0..self.connections.len() {
+                self.flush(slot)?;
+            }
+            match self.poll.poll(&mut events, Some(wait)) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                other => other?,
+            }
+            for event in &events {
+                if event.token() != WAKE {
+                    let slot = event.token().0;
+                    if event.is_writable() {
+                        self.connections[slot].writable = true;
+                    }
+                    if event.is_readable() {
+                        self.read(slot)?;
+                    }
+                }
+            }
+        }
+        if let Some(scorer) = scorer {
+            let (sent, acked, micros) = scorer.join().map_err(|_| anyhow::anyhow!("the score thread panicked"))??;
+            self.done.scores_sent = sent;
+            self.done.score_acks = Buckets::of(&micros);
+            for (room, id) in acked {
+                self.done.scores_acked += 1;
+                self.done.totals[room].scores += 1;
+                self.done.totals[room].sum = self.done.totals[room].sum.wrapping_add(id);
+            }
+        }
+        self.done.acks = Buckets::of(&self.acks);
+        Ok(self.done)
+    }
+
+    fn connect(&mut self) -> Result<()> {
+        for slot in 0..self.settings.publishers as usize {
+            let stream = std::net::TcpStream::connect(self.settings.addr).context("connecting a publisher")?;
+            stream.set_nodelay(true)?;
+            let room = slot % self.settings.rooms.len();
+            let mut stream = stream;
+            let request = self.settings.upgrade(room, Some(&self.settings.token));
+            stream.write_all(request.as_bytes())?;
+            stream.set_nonblocking(true)?;
+            let mut socket = TcpStream::from_std(stream);
+            self.poll.registry().register(&mut socket, Token(slot), Interest::READABLE | Interest::WRITABLE)?;
+            self.connections.push(Connection {
+                socket,
+                room,
+                input: Vec::new(),
+                out: VecDeque::new(),
+                open: false,
+                waiting: HashMap::new(),
+                writable: true,
+            });
+        }
+        let mut events = Events::with_capacity(1024);
+        let start = Instant::now();
+        while self.connections.iter().any(|c| !c.open) {
+            self.poll.poll(&mut events, Some(Duration::from_millis(100)))?;
+            for event in &events {
+                if event.token() != WAKE && event.is_readable() {
+                    self.read(event.token().0)?;
+                }
+            }
+            if start.elapsed() > Duration::from_secs(30) {
+                bail!("the publishers could not connect within 30 s");
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all that is due and gives the time until the next one is.
+    fn publish_due(&mut self, start_us: u64, due: &mut u64) -> Duration {
+        if let Some(inflight) = self.settings.inflight {
+            for slot in 0..self.connections.len() {
+                while self.connections[slot].waiting.len() < inflight as usize {
+                    self.publish(slot, micros());
+                }
+            }
+            return Duration::from_millis(10);
+        }
+        if self.settings.rate <= 0.0 {
+            return Duration::from_millis(100);
+        }
+        loop {
+            let at = start_us + (*due as f64 / self.settings.rate * 1e6) as u64;
+            let now = micros();
+            if at > now {
+                return Duration::from_micros(at - now);
+            }
+            let slot = (*due % self.connections.len() as u64) as usize;
+            *due += 1;
+            self.publish(slot, at);
+        }
+    }
+
+    fn publish(&mut self, slot: usize, at_us: u64) {
+        let key = self.next_key;
+        self.next_key += 1;
+        self.done.sent += 1;
+        self.connections[slot].waiting.insert(key, at_us);
+        self.write_comment(slot, key);
+    }
+
+    fn write_comment(&mut self, slot: usize, key: u64) {
+        let connection = &mut self.connections[slot];
+        let Some(at_us) = connection.waiting.get(&key) else { return };
+        let user = key % USERS;
+        let fill = "the crowd goes on and on and on about everything it sees on the pitch, ".repeat(8);
+        let fill = &fill[..(self.settings.body_bytes as usize).saturating_sub(18).min(fill.len())];
+        let frame = format!(
+            r#"{{"op":"publish","client_msg_id":"l-{key}","body":"{at_us} {fill}","as":{{"id":"load-{user}","name":"Load {user}","badges":[]}}}}"#
+        );
+        let mut bytes = Vec::with_capacity(frame.len() + 16);
+        write_masked_frame(Opcode::Text, true, frame.as_bytes(), (key as u32 | 0x0101_0101).to_le_bytes(), &mut bytes);
+        connection.out.extend(bytes);
+    }
+
+    fn flush(&mut self, slot: usize) -> Result<()> {
+        let connection = &mut self.connections[slot];
+        while connection.writable && !connection.out.is_empty() {
+            let (front, _) = connection.out.as_slices();
+            match connection.socket.write(front) {
+                Ok(n) => drop(connection.out.drain(..n)),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => connection.writable = false,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e).context("writing to the server"),
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, slot: usize) -> Result<()> {
+        loop {
+            let connection = &mut self.connections[slot];
+            match connection.socket.read(&mut self.scratch) {
+                Ok(0) => bail!("the server ended a publisher's connection"),
+                Ok(n) => {
+                    connection.input.extend_from_slice(&self.scratch[..n]);
+                    self.take(slot)?;
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e).context("reading from the server"),
+            }
+        }
+    }
+
+    fn take(&mut self, slot: usize) -> Result<()> {
+        let input = std::mem::take(&mut self.connections[slot].input);
+        let mut at = 0;
+        while at < input.len() {
+            let bytes = &input[at..];
+            if !self.connections[slot].open {
+                let Some((status, _, used)) = read_head(bytes)? else { break };
+                if status != 101 {
+                    bail!("a publisher was refused with {status}: {}", String::from_utf8_lossy(&bytes[used..]));
+                }
+                self.connections[slot].open = true;
+                at += used;
+                continue;
+            }
+            match frames::websocket(bytes) {
+                Cut::More => break,
+                Cut::Nothing(used) => at += used,
+                Cut::Ping(body, used) => {
+                    let mut pong = Vec::new();
+                    write_masked_frame(Opcode::Pong, true, body, [1, 2, 3, 4], &mut pong);
+                    self.connections[slot].out.extend(pong);
+                    at += used;
+                }
+                Cut::Text(text, used) => {
+                    self.answers(slot, text)?;
+                    at += used;
+                }
+                Cut::Close(code, _) => bail!("the server closed a publisher with {code:?}"),
+                Cut::Fault(what) => bail!("{what}"),
+            }
+        }
+        self.connections[slot].input = input[at..].to_vec();
+        Ok(())
+    }
+
+    fn answers(&mut self, slot: usize, text: &[u8]) -> Result<()> {
+        for object in event::Objects(text) {
+            let object = object.context("a frame that is no event")?;
+            let answer = matches!(
+                event::text(object, "type"),
+                Some(b"publish_ack" | b"rate_limited" | b"error" | b"moderation_failed" | b"close")
+            );
+            if !answer {
+                // The room's own events come by here as well; viewers check those.
+                continue;
+            }
+            let mut read = Vec::with_capacity(1);
+            event::read(object, &mut read).context("an answer that is no event")?;
+            let key = event::text(object, "client_msg_id").and_then(|k| k.strip_prefix(b"l-"));
+            let key = key.and_then(|k| std::str::from_utf8(k).ok()?.parse::<u64>().ok());
+            self.last_answer = Instant::now();
+            let connection = &mut self.connections[slot];
+            let Some(key) = key else {
+                if let Kind::Close { code, .. } = read[0].kind {
+                    bail!("the server closed a publisher with {code}");
+                }
+                *self.done.refused.entry("an error without a key".to_owned()).or_default() += 1;
+                continue;
+            };
+            let wait = match read[0].kind {
+                Kind::Ack { duplicate } => {
+                    if let Some(at_us) = connection.waiting.remove(&key) {
+                        self.acks.saturating_record(micros().saturating_sub(at_us).max(1));
+                        self.done.acked += 1;
+                        self.done.duplicates += u64::from(duplicate);
+                        let total = &mut self.done.totals[connection.room];
+                        total.comments += 1;
+                        total.sum = total.sum.wrapping_add(read[0].id);
+                    }
+                    continue;
+                }
+                Kind::RateLimited { retry_ms } => retry_ms,
+                Kind::Error { retry_ms: Some(retry_ms) } => retry_ms,
+                _ => {
+                    if connection.waiting.remove(&key).is_some() {
+                        let code =
+                            event::text(object, "code").or_else(|| event::text(object, "type")).unwrap_or_default();
+                        *self.done.refused.entry(String::from_utf8_lossy(code).into_owned()).or_default() += 1;
+                    }
+                    continue;
+                }
+            };
+            self.done.rate_limited += 1;
+            self.later.push(Reverse((Instant::now() + Duration::from_millis(wait), slot, key)));
+        }
+        Ok(())
+    }
+}
+
+type Scored = (u64, Vec<(usize, u64)>, Histogram<u64>);
+
+/// Posts score events by their schedule over one connection: how many, each acked one's room and id, and the times.
+fn post_scores(settings: &Settings, start_us: u64) -> Result<Scored> {
+    let mut http = Http::new(settings.addr, &settings.host, Some(&settings.token));
+    let mut micros_to_ack = new_histogram();
+    let mut acked = Vec::new();
+    let mut n = 0_u64;
+    loop {
+        let at = start_us + (n as f64 / settings.score_rate * 1e6) as u64;
+        if (at - start_us) as f64 >= settings.seconds * 1e6 {
+            return Ok((n, acked, micros_to_ack));
+        }
+        std::thread::sleep(Duration::from_micros(at.saturating_sub(micros())));
+        let room = (n % settings.rooms.len() as u64) as usize;
+        let name = &settings.rooms[room];
+        let goals = n / settings.rooms.len() as u64 % 90;
+        let body = format!(
+            r#"{{"match_id":"{name}","event_id":"l-{at}-{n}","provider":"load","kind":"goal","score":{{"home":{goals},"away":0}},"minute":"{goals}"}}"#
+        );
+        n += 1;
+        loop {
+            let (status, answer) =
+                http.call("POST", &format!("/v1/score-event?room={name}"), "X-Provider-Id: load\r\n", &body)?;
+            match status {
+                202 => {
+                    micros_to_ack.saturating_record(micros().saturating_sub(at).max(1));
+                    acked.push((room, event::number(&answer, "event_id").unwrap_or(0)));
+                    break;
+                }
+                429 | 503 => {
+                    std::thread::sleep(Duration::from_millis(event::number(&answer, "retry_after_ms").unwrap_or(500)))
+                }
+                _ => bail!("a score event was refused with {status}: {}", String::from_utf8_lossy(&answer)),
+            }
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! What a run measured, and whether its checks hold.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use crate::process::Usage;
+use crate::publishers::Published;
+use crate::viewers::Seen;
+
+/// A histogram as it goes from one process to another: value in microseconds, count.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Buckets(Vec<(u64, u64)>);
+
+impl Buckets {
+    pub fn of(histogram: &Histogram<u64>) -> Buckets {
+        Buckets(histogram.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value())).collect())
+    }
+
+    fn add_to(&self, sum: &mut Histogram<u64>) {
+        for (value, count) in &self.0 {
+            sum.saturating_record_n(*value, *count);
+        }
+    }
+}
+
+pub fn new_histogram() -> Histogram<u64> {
+    // 1 µs to 10 min at three digits.
+    Histogram::new_with_bounds(1, 600_000_000, 3).expect("valid bounds")
+}
+
+/// Milliseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Latency {
+    pub n: u64,
+    pub p50_ms: f64,
+    pub p99_ms: f64,
+    pub p999_ms: f64,
+    pub max_ms: f64,
+}
+
+impl Latency {
+    fn of<'a>(parts: impl Iterator<Item = &'a Buckets>) -> Latency {
+        let mut sum = new_histogram();
+        parts.for_each(|p| p.add_to(&mut sum));
+        let at = |q| sum.value_at_quantile(q) as f64 / 1_000.0;
+        Latency {
+            n: sum.len(),
+            p50_ms: at(0.5),
+            p99_ms: at(0.99),
+            p999_ms: at(0.999),
+            max_ms: sum.max() as f64 / 1_000.0,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Check {
+    pub name: &'static str,
+    pub failed: u64,
+}
+
+/// The server's CPU and memory over a run.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Server {
+    pub before: Usage,
+    /// With every viewer connected, before the first comment.
+    pub connected: Usage,
+    pub after: Usage,
+    /// Of the time in which comments were published.
+    pub cpu_us: u64,
+    pub cpu_percent: f64,
+    pub cpu_us_per_delivery: f64,
+    /// What each viewer added, in bytes.
+    pub rss_per_viewer: f64,
+    pub rss_anon_per_viewer: f64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    pub run: String,
+    pub rooms: usize,
+    pub viewers_wanted: u64,
+    pub viewers: u64,
+    pub processes: usize,
+    pub transport: &'static str,
+    pub seconds: f64,
+    pub published: u64,
+    pub acked: u64,
+    pub acks_per_second: f64,
+    pub refused: BTreeMap<String, u64>,
+    pub unanswered: u64,
+    pub rate_limited: u64,
+    pub acks: Latency,
+    pub scores_published: u64,
+    pub scores_acked: u64,
+    pub score_acks: Latency,
+    pub delivered: u64,
+    pub deliveries_per_second: f64,
+    pub skipped: u64,
+    pub frames: u64,
+    pub bytes: u64,
+    pub comments: Latency,
+    pub scores: Latency,
+    pub reconnects: u64,
+    pub closes: BTreeMap<u16, u64>,
+    pub faults: BTreeMap<String, u64>,
+    pub server: Option<Server>,
+    pub checks: Vec<Check>,
+    pub passed: bool,
+}
+
+/// Usage of the server's processes at the four moments of a run, and the deliveries between the two middle ones.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured {
+    pub before: Usage,
+    pub connected: Usage,
+    /// When the last comment had been published.
+    pub published: Usage,
+    pub deliveries: u64,
+    pub seconds: f64,
+}
+
+impl Report {
+    pub fn new(
+        run: &str,
+        rooms: usize,
+        viewers_wanted: u64,
+        transport: &'static str,
+        seen: &[Seen],
+        published: &Published,
+        measured: Option<Measured>,
+    ) -> Report {
+        let sum = |member: fn(&Seen) -> u64| seen.iter().map(member).sum::<u64>();
+        let viewers = sum(|s| s.viewers);
+        let seconds = published.seconds.max(f64::MIN_POSITIVE);
+        let mut closes = BTreeMap::new();
+        let mut faults = BTreeMap::new();
+        for one in seen {
+            one.closes.iter().for_each(|(code, n)| *closes.entry(*code).or_default() += n);
+            one.faults.iter().for_each(|(what, n)| *faults.entry(what.clone()).or_default() += n);
+        }
+        let checks = vec![
+            Check { name: "viewers that could not watch", failed: viewers_wanted - viewers.min(viewers_wanted) },
+            Check { name: "events delivered twice or out of order", failed: sum(|s| s.duplicates) },
+            Check { name: "missing priority numbers", failed: sum(|s| s.missing_pseq) },
+            Check { name: "viewers whose events are not the acked ones", failed: sum(|s| s.wrong_viewers) },
+            Check { name: "events lost without a word", failed: sum(|s| s.lost) },
+            Check { name: "gaps told without a count", failed: sum(|s| s.cut) },
+            Check { name: "broken protocol", failed: faults.values().sum() },
+            Check { name: "comments without an answer", failed: published.unanswered },
+            Check { name: "comments refused", failed: published.refused.values().sum() },
+            Check { name: "score events not taken", failed: published.scores_sent - published.scores_acked },
+        ];
+        let server = measured.map(|m| {
+            let cpu_us = m.published.cpu_us.saturating_sub(m.connected.cpu_us);
+            let per = |kb: u64, base: u64| (kb as f64 - base as f64) * 1024.0 / (viewers.max(1)) as f64;
+            Server {
+                before: m.before,
+                connected: m.connected,
+                after: m.published,
+                cpu_us,
+                cpu_percent: if m.seconds > 0.0 { cpu_us as f64 / m.seconds / 1e4 } else { 0.0 },
+                cpu_us_per_delivery: if m.deliveries > 0 { cpu_us as f64 / m.deliveries as f64 } else { 0.0 },
+                rss_per_viewer: per(m.connected.rss_kb, m.before.rss_kb),
+                rss_anon_per_viewer: per(m.connected.rss_anon_kb, m.before.rss_anon_kb),
+            }
+        });
+        Report {
+            run: run.to_owned(),
+            rooms,
+            viewers_wanted,
+            viewers,
+            processes: seen.len() + 1,
+            transport,
+            seconds: published.seconds,
+            published: published.sent,
+            acked: published.acked,
+            acks_per_second: published.acked as f64 / seconds,
+            refused: published.refused.clone(),
+            unanswered: published.unanswered,
+            rate_limited: published.rate_limited,
+            acks: Latency::of(std::iter::once(&published.acks)),
+            scores_published: published.scores_sent,
+            scores_acked: published.scores_acked,
+            score_acks: Latency::of(std::iter::once(&published.score_acks)),
+            delivered: sum(|s| s.delivered),
+            deliveries_per_second: sum(|s| s.delivered) as f64 / seconds,
+            skipped: sum(|s| s.skipped),
+            frames: sum(|s| s.frames),
+            bytes: sum(|s| s.bytes),
+            comments: Latency::of(seen.iter().map(|s| &s.comments)),
+            scores: Latency::of(seen.iter().map(|s| &s.scores)),
+            reconnects: sum(|s| s.reconnects),
+            closes,
+            faults,
+            server,
+            passed: checks.iter().all(|c| c.failed == 0),
+            checks,
+        }
+    }
+
+    /// For people, on stdout.
+    pub fn print(&self) {
+        println!(
+            "run {}: {} rooms, {} of {} viewers by {}, {} processes, {:.1} s",
+            self.run, self.rooms, self.viewers, self.viewers_wanted, self.transport, self.processes, self.seconds
+        );
+        println!("published {} acked {} ({:.0}/s)", self.published, self.acked, self.acks_per_second);
+        if self.rate_limited > 0 {
+            println!("  {} waits for a rate", self.rate_limited);
+        }
+        for (why, n) in &self.refused {
+            println!("  refused {n}: {why}");
+        }
+        println!(
+            "delivered {} ({:.0}/s) in {} frames, {:.1} MB; skipped {}",
+            self.delivered,
+            self.deliveries_per_second,
+            self.frames,
+            self.bytes as f64 / 1e6,
+            self.skipped
+        );
+        if self.reconnects > 0 {
+            println!("  {} reconnects, closes by code {:?}", self.reconnects, self.closes);
+        }
+        for (what, n) in &self.faults {
+            println!("  fault {n}: {what}");
+        }
+        println!("\n{:<28} {:>10} {:>9} {:>9} {:>9} {:>9}", "latency, ms", "n", "p50", "p99", "p99.9", "max");
+        for (name, l) in [
+            ("comment: publish to ack", self.acks),
+            ("comment: publish to delivery", self.comments),
+            ("score: post to ack", self.score_acks),
+            ("score: post to delivery", self.scores),
+        ] {
+            if l.n > 0 {
+                println!(
+                    "{name:<28} {:>10} {:>9.1} {:>9.1} {:>9.1} {:>9.1}",
+                    l.n, l.p50_ms, l.p99_ms, l.p999_ms, l.max_ms
+                );
+            }
+        }
+        if let Some(s) = &self.server {
+            println!(
+                "\nserver CPU {:.2} s while publishing ({:.0} % of a core), {:.3} µs per delivery",
+                s.cpu_us as f64 / 1e6,
+                s.cpu_percent,
+                s.cpu_us_per_delivery
+            );
+            for (name, u) in [("before", s.before), ("connected", s.connected), ("after", s.after)] {
+                println!("  {name:<10} RSS {:>9} kB, RssAnon {:>9} kB", u.rss_kb, u.rss_anon_kb);
+            }
+            println!("  each viewer {:.0} bytes RSS, {:.0} bytes RssAnon", s.rss_per_viewer, s.rss_anon_per_viewer);
+        }
+        println!();
+        for check in &self.checks {
+            println!("{} {}: {}", if check.failed == 0 { "ok  " } else { "FAIL" }, check.name, check.failed);
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! The parent of a run: splits it over processes, tells them when, and puts their answers together.
+//!
+//! Children are this same binary, called again. They read orders and write answers as JSON lines; a child that ends
+//! without its answer fails the run.
+
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use grandstand_client::Endpoint;
+use serde::{Deserialize, Serialize};
+
+use crate::clock::micros;
+use crate::http::Http;
+use crate::process::{Usage, open_files_max, usage};
+use crate::publishers::{Published, Publishers};
+use crate::report::{Measured, Report};
+use crate::viewers::{Seen, Total, Viewers};
+
+/// Files a process needs beside its viewers' sockets.
+const FILES_BESIDE: u64 = 100;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Transport {
+    Ws,
+    Sse,
+    Poll,
+    /// In turn: three WebSockets, two event streams, one long-poll.
+    Mix,
+}
+
+impl Transport {
+    pub fn parse(text: &str) -> Option<Transport> {
+        Some(match text {
+            "ws" => Transport::Ws,
+            "sse" => Transport::Sse,
+            "poll" => Transport::Poll,
+            "mix" => Transport::Mix,
+            _ => return None,
+        })
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::Ws => "ws",
+            Transport::Sse => "sse",
+            Transport::Poll => "poll",
+            Transport::Mix => "mix",
+        }
+    }
+}
+
+/// A whole run, or one process's share of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Settings {
+    pub addr: SocketAddr,
+    /// The `Host` header.
+    pub host: String,
+    /// Role `backend` (and `region-ops` where rooms have to be put).
+    pub token: String,
+    pub rooms: Vec<String>,
+    pub viewers: u32,
+    pub first_viewer: u32,
+    pub transport: Transport,
+    pub publishers: u32,
+    /// Comments a second over all rooms, by the clock.
+    pub rate: f64,
+    /// Instead of a rate: so many in flight on each publisher's connection.
+    pub inflight: Option<u32>,
+    /// Score events a second over all rooms.
+    pub score_rate: f64,
+    pub seconds: f64,
+    pub body_bytes: u32,
+    /// Connect and hold; nothing is published.
+    pub idle: bool,
+    pub merge_ms: Option<u32>,
+    /// The server's processes.
+    pub pids: Vec<u32>,
+    pub publishes: bool,
+}
+
+impl Settings {
+    pub fn new(endpoint: &Endpoint, token: &str) -> Result<Settings> {
+        let mut addrs = (endpoint.host(), endpoint.port()).to_socket_addrs()?;
+        Ok(Settings {
+            addr: addrs.next().context("the host has no address")?,
+            host: endpoint.authority(),
+            token: token.to_owned(),
+            rooms: Vec::new(),
+            viewers: 0,
+            first_viewer: 0,
+            transport: Transport::Ws,
+            publishers: 1,
+            rate: 10.0,
+            inflight: None,
+            score_rate: 0.0,
+            seconds: 10.0,
+            body_bytes: 60,
+            idle: false,
+            merge_ms: None,
+            pids: Vec::new(),
+            publishes: false,
+        })
+    }
+
+    pub(crate) fn transport_of(&self, viewer: u32) -> Transport {
+        match self.transport {
+            Transport::Mix => {
+                [Transport::Ws, Transport::Ws, Transport::Ws, Transport::Sse, Transport::Sse, Transport::Poll]
+                    [viewer as usize % 6]
+            }
+            one => one,
+        }
+    }
+
+    pub(crate) fn upgrade(&self, room: usize, token: Option<&str>) -> String {
+        let token = token.map(|t| format!("Authorization: Bearer {t}\r\n")).unwrap_or_default();
+        // The key is for the handshake alone and may be the same for all; RFC 6455's own example.
+        format!(
+            "GET /v1/rooms/{}/stream HTTP/1.1\r\nHost: {}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{token}\r\n",
+            self.rooms[room], self.host
+        )
+    }
+
+    /// What a viewer's connection begins with; viewers are anonymous.
+    pub(crate) fn request(&self, transport: Transport, room: usize, viewer: u32, cursor: Option<u64>) -> String {
+        let (name, host) = (&self.rooms[room], &self.host);
+        let resume = cursor.map(|c| format!("Last-Event-ID: {c}\r\n")).unwrap_or_default();
+        match transport {
+            Transport::Ws | Transport::Mix => {
+                let upgrade = self.upgrade(room, None);
+                format!("{}{resume}\r\n", upgrade.strip_suffix("\r\n").unwrap_or(&upgrade))
+            }
+            Transport::Sse => {
+                format!(
+                    "GET /v1/rooms/{name}/sse HTTP/1.1\r\nHost: {host}\r\nAccept: text/event-stream\r\n{resume}\r\n"
+                )
+            }
+            Transport::Poll => {
+                let since = cursor.map(|c| format!("since={c}&")).unwrap_or_default();
+                format!(
+                    "GET /v1/rooms/{name}/poll?{since}timeout=25&tab=load-{viewer} HTTP/1.1\r\nHost: {host}\r\n\r\n"
+                )
+            }
+        }
+    }
+}
+
+/// What a child is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum ToWorker {
+    Go,
+    /// Say how much has been delivered so far.
+    Mark,
+    Totals(Vec<Total>),
+}
+
+/// Says one line to the parent. A parent that is gone ends the child.
+pub fn say(value: &impl Serialize) {
+    let mut line = serde_json::to_string(value).expect("an answer serialises");
+    line.push('\n');
+    let mut out = io::stdout().lock();
+    if out.write_all(line.as_bytes()).and_then(|()| out.flush()).is_err() {
+        std::process::exit(1);
+    }
+}
+
+/// The child's side: settings from stdin, then orders until its answer is said.
+pub fn worker() -> Result<()> {
+    let mut lines = BufReader::new(io::stdin()).lines();
+    let settings = lines.next().context("no settings came")??;
+    let settings: Arc<Settings> = Arc::new(serde_json::from_str(&settings)?);
+    let listen = |waker: mio::Waker| -> Receiver<ToWorker> {
+        let (orders, receiver) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(io::stdin()).lines() {
+                let Some(order) = line.ok().and_then(|l| serde_json::from_str(&l).ok()) else { break };
+                if orders.send(order).is_err() || waker.wake().is_err() {
+                    return;
+                }
+            }
+            // The parent is gone: so is the reason to go on.
+            std::process::exit(1);
+        });
+        receiver
+    };
+    // The thread reads the same stdin, so nothing may be left in this buffer: the parent waits for `ready` first.
+    drop(lines);
+    if settings.publishes {
+        let (publishers, waker) = Publishers::new(settings)?;
+        say(&publishers.run(&listen(waker))?);
+    } else {
+        let (viewers, waker) = Viewers::new(settings)?;
+        say(&viewers.run(&listen(waker))?);
+    }
+    Ok(())
+}
+
+struct Process {
+    child: Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Process {
+    /// `command` is this binary with the words that lead to [`worker`].
+    fn start(command: &[String], settings: &Settings) -> Result<Process> {
+        let mut child = Command::new(&command[0])
+            .args(&command[1..])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("starting a process of the run")?;
+        let orders = child.stdin.take().context("a child without stdin")?;
+        let answers = BufReader::new(child.stdout.take().context("a child without stdout")?);
+        let mut process = Process { child, orders, answers };
+        process.tell(settings)?;
+        Ok(process)
+    }
+
+    fn tell(&mut self, what: &impl Serialize) -> Result<()> {
+        let mut line = serde_json::to_string(what)?;
+        line.push('\n');
+        self.orders.write_all(line.as_bytes())?;
+        Ok(self.orders.flush()?)
+    }
+
+    fn hear<T: for<'de> Deserialize<'de>>(&mut self) -> Result<T> {
+        let mut line = String::new();
+        if self.answers.read_line(&mut line)? == 0 {
+            bail!("a process of the run ended early");
+        }
+        Ok(serde_json::from_str(&line)?)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // A child that has answered has ended already; one of a failed run must not outlive it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[derive(Deserialize)]
+struct Ready {
+    ready: u64,
+}
+
+#[derive(Deserialize)]
+struct Mark {
+    delivered: u64,
+}
+
+/// Makes a run and measures it.
+///
+/// `n_rooms` rooms are named after the run; `command` is how this binary is called again as a [`worker`].
+pub fn run(mut settings: Settings, n_rooms: u32, command: &[String], quiet: bool) -> Result<Report> {
+    let run = format!("{:07x}", micros() & 0xfff_ffff);
+    settings.rooms = (0..n_rooms.max(1)).map(|n| format!("load-{run}-{n}")).collect();
+    settings.publishers = settings.publishers.max(settings.rooms.len() as u32);
+    let note = |text: String| {
+        if !quiet {
+            eprintln!("{text}");
+        }
+    };
+    put_rooms(&settings)?;
+    let measure = || -> Result<Option<Usage>> {
+        if settings.pids.is_empty() {
+            return Ok(None);
+        }
+        usage(&settings.pids).context("a process given by --pid cannot be read").map(Some)
+    };
+
+    let before = measure()?;
+    let most = open_files_max().saturating_sub(FILES_BESIDE).clamp(1, 18_000) as u32;
+    let mut viewers = Vec::new();
+    let mut first = 0;
+    while first < settings.viewers {
+        let share = Settings {
+            first_viewer: first,
+            viewers: most.min(settings.viewers - first),
+            publishes: false,
+            ..settings.clone()
+        };
+        first += share.viewers;
+        viewers.push(Process::start(command, &share)?);
+    }
+    let mut n_ready = 0;
+    for process in &mut viewers {
+        n_ready += process.hear::<Ready>()?.ready;
+        note(format!("{n_ready} of {} viewers connected", settings.viewers));
+    }
+    let connected = settle(&measure)?;
+
+    let (published, now_us, deliveries) = if settings.idle {
+        note(format!("idle for {} s", settings.seconds));
+        std::thread::sleep(Duration::from_secs_f64(settings.seconds));
+        (
+            Published {
+                seconds: settings.seconds,
+                totals: vec![Total::default(); settings.rooms.len()],
+                ..Published::default()
+            },
+            measure()?,
+            0,
+        )
+    } else {
+        publish(&settings, command, &mut viewers, &measure, &note)?
+    };
+    let mut seen: Vec<Seen> = Vec::new();
+    for process in &mut viewers {
+        process.tell(&ToWorker::Totals(published.totals.clone()))?;
+    }
+    for process in &mut viewers {
+        seen.push(process.hear()?);
+    }
+    let measured = match (before, connected, now_us) {
+        (Some(before), Some(connected), Some(published_at)) => {
+            Some(Measured { before, connected, published: published_at, deliveries, seconds: published.seconds })
+        }
+        _ => None,
+    };
+    let name = settings.transport.name();
+    Ok(Report::new(&run, settings.rooms.len(), u64::from(settings.viewers), name, &seen, &published, measured))
+}
+
+/// What the publishers did, the server's usage when they were done, and what had been delivered by then.
+fn publish(
+    settings: &Settings,
+    command: &[String],
+    viewers: &mut [Process],
+    measure: &dyn Fn() -> Result<Option<Usage>>,
+    note: &dyn Fn(String),
+) -> Result<(Published, Option<Usage>, u64)> {
+    let mut publishers = Process::start(command, &Settings { publishes: true, ..settings.clone() })?;
+    publishers.hear::<Ready>()?;
+    note(format!("{} publishers for {} s", settings.publishers, settings.seconds));
+    for process in viewers.iter_mut() {
+        process.tell(&ToWorker::Go)?;
+    }
+    publishers.tell(&ToWorker::Go)?;
+    let published: Published = publishers.hear()?;
+    let usage_now = measure()?;
+    let mut deliveries = 0;
+    for process in viewers.iter_mut() {
+        process.tell(&ToWorker::Mark)?;
+        deliveries += process.hear::<Mark>()?.delivered;
+    }
+    Ok((published, usage_now, deliveries))
+}
+
+/// The server's usage once the last greeting is written and it has come to rest.
+fn settle(measure: &dyn Fn() -> Result<Option<Usage>>) -> Result<Option<Usage>> {
+    let Some(mut last) = measure()? else { return Ok(None) };
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(250));
+        let Some(next) = measure()? else { return Ok(None) };
+        if next.cpu_us.saturating_sub(last.cpu_us) <= 10_000 {
+            return Ok(Some(next));
+        }
+        last = next;
+    }
+    Ok(Some(last))
+}
+
+fn put_rooms(settings: &Settings) -> Result<()> {
+    let mut http = Http::new(settings.addr, &settings.host, Some(&settings.token));
+    for room in &settings.rooms {
+        let mut change = serde_json::json!({ "justification": "a load run", "anonymous_view": true });
+        if settings.score_rate > 0.0 {
+            change["matches"] = serde_json::json!([room]);
+        }
+        if let Some(ms) = settings.merge_ms {
+            change["merge_ms"] = ms.into();
+        }
+        let (status, body) = http.call("PUT", &format!("/admin/rooms/{room}"), "", &change.to_string())?;
+        // A token that may not put rooms is enough where rooms are made on first use.
+        let may_not = matches!(status, 401 | 403) && settings.merge_ms.is_none();
+        ensure!(
+            (200..300).contains(&status) || may_not,
+            "putting room {room} was refused with {status}: {}",
+            String::from_utf8_lossy(&body)
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use grandstand_client::Endpoint;
+
+    use super::{Settings, Transport};
+
+    #[test]
+    fn a_resumed_request_carries_its_cursor_once_and_ends_its_head() {
+        let mut settings = Settings::new(&Endpoint::parse("http://127.0.0.1:9").unwrap(), "t").unwrap();
+        settings.rooms = vec!["r".into()];
+        for (transport, mark) in [
+            (Transport::Ws, "Last-Event-ID: 7\r\n"),
+            (Transport::Sse, "Last-Event-ID: 7\r\n"),
+            (Transport::Poll, "since=7&"),
+        ] {
+            let request = settings.request(transport, 0, 3, Some(7));
+            assert_eq!(request.matches(mark).count(), 1, "{request}");
+            assert!(request.ends_with("\r\n\r\n") && request.matches("\r\n\r\n").count() == 1, "{request}");
+            assert!(!settings.request(transport, 0, 3, None).contains(mark));
+        }
+    }
+
+    #[test]
+    fn a_mix_holds_every_transport() {
+        let mut settings = Settings::new(&Endpoint::parse("127.0.0.1:9").unwrap(), "t").unwrap();
+        settings.transport = Transport::Mix;
+        let all: Vec<Transport> = (0..6).map(|n| settings.transport_of(n)).collect();
+        assert!([Transport::Ws, Transport::Sse, Transport::Poll].iter().all(|t| all.contains(t)));
+    }
+}

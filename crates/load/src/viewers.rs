@@ -1,0 +1,677 @@
+//! One process of viewers: a mio loop, a slab of small states, one read buffer.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use grandstand_client::http::read_head;
+use grandstand_core::rng::Rng;
+use grandstand_wire::ws::{Opcode, write_masked_frame};
+use hdrhistogram::Histogram;
+use mio::net::TcpStream;
+use mio::{Events, Interest, Poll, Token, Waker};
+use serde::{Deserialize, Serialize};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::clock::micros;
+use crate::event::{self, Event, Kind};
+use crate::frames::{self, Cut};
+use crate::report::{Buckets, new_histogram};
+use crate::run::{Settings, ToWorker, Transport, say};
+
+/// Connections being made at one time: below any listener's backlog.
+const CONNECTING_MAX: usize = 256;
+/// Viewers behind one source address: far below the ports one address has towards one server.
+const PER_ADDRESS: usize = 2_000;
+const WAKE: Token = Token(usize::MAX);
+/// A viewer that gets nothing for so long after the last publish gets nothing more.
+const QUIET: Duration = Duration::from_secs(15);
+/// A resume that a server asked for at once is tried this much later.
+const AT_ONCE: Duration = Duration::from_millis(5);
+
+/// What one process of viewers has seen.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Seen {
+    pub viewers: u64,
+    /// Comments and score events given to viewers while the publishers ran and after.
+    pub delivered: u64,
+    pub skipped: u64,
+    pub frames: u64,
+    pub bytes: u64,
+    pub comments: Buckets,
+    pub scores: Buckets,
+    /// Failed checks.
+    pub duplicates: u64,
+    pub missing_pseq: u64,
+    /// Viewers whose count or sum of ids is not that of the acked ones, and the events they lack in sum.
+    pub wrong_viewers: u64,
+    pub lost: u64,
+    /// Resumes that brought only some of the comments, and snapshots asked for: gaps that were told without a count.
+    pub cut: u64,
+    pub faults: BTreeMap<String, u64>,
+    pub closes: BTreeMap<u16, u64>,
+    pub reconnects: u64,
+}
+
+/// What was acked in one room: what each of its viewers must have got.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Total {
+    pub comments: u64,
+    pub scores: u64,
+    /// Wrapping sum of all their ids.
+    pub sum: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Waits for its turn to connect.
+    Away,
+    Connecting,
+    /// The request is out; the head of the answer is due.
+    Head,
+    Open,
+    /// A 40xx, or no more tries.
+    Ended,
+}
+
+/// Kept small: one of these and a socket is all a viewer is.
+struct Viewer {
+    socket: Option<TcpStream>,
+    rest: Vec<u8>,
+    room: u32,
+    n: u32,
+    phase: Phase,
+    transport: Transport,
+    /// An SSE body in chunks.
+    chunked: bool,
+    greeted: bool,
+    told_cut: bool,
+    cursor: u64,
+    pseq: u64,
+    comments: u64,
+    scores: u64,
+    skipped: u64,
+    sum: u64,
+    last_42xx: Option<Instant>,
+}
+
+/// A frame's events as they were read the last time, kept for the viewers that get the same bytes.
+#[derive(Default)]
+struct Cached {
+    bytes: Vec<u8>,
+    events: Vec<Event>,
+}
+
+pub struct Viewers {
+    settings: Arc<Settings>,
+    addr: SocketAddr,
+    poll: Poll,
+    viewers: Vec<Viewer>,
+    cache: HashMap<u32, [Cached; 2]>,
+    /// When whom to connect (again).
+    due: BinaryHeap<Reverse<(Instant, u32)>>,
+    n_connecting: usize,
+    n_open: usize,
+    scratch: Vec<u8>,
+    events: Vec<Event>,
+    rng: Rng,
+    comments: Histogram<u64>,
+    scores: Histogram<u64>,
+    seen: Seen,
+    last_delivery: Instant,
+}
+
+impl Viewers {
+    pub fn new(settings: Arc<Settings>) -> Result<(Viewers, Waker)> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKE)?;
+        let now = Instant::now();
+        let addr = settings.addr;
+        let mut due = BinaryHeap::new();
+        let viewers: Vec<Viewer> = (settings.first_viewer..settings.first_viewer + settings.viewers)
+            .map(|n| Viewer {
+                socket: None,
+                rest: Vec::new(),
+                room: n % settings.rooms.len() as u32,
+                n,
+                phase: Phase::Away,
+                transport: settings.transport_of(n),
+                chunked: false,
+                greeted: false,
+                told_cut: false,
+                cursor: 0,
+                pseq: 0,
+                comments: 0,
+                scores: 0,
+                skipped: 0,
+                sum: 0,
+                last_42xx: None,
+            })
+            .collect();
+        for slot in 0..viewers.len() {
+            due.push(Reverse((now, slot as u32)));
+        }
+        let made = Viewers {
+            settings,
+            addr,
+            poll,
+            viewers,
+            cache: HashMap::new(),
+            due,
+            n_connecting: 0,
+            n_open: 0,
+            scratch: vec![0; 256 << 10],
+            events: Vec::new(),
+            rng: Rng::new(micros()),
+            comments: new_histogram(),
+            scores: new_histogram(),
+            seen: Seen::default(),
+            last_delivery: now,
+        };
+        Ok((made, waker))
+    }
+
+    /// Connects everyone, says `ready`, follows until the totals come, and gives what was seen.
+    pub fn run(mut self, orders: &Receiver<ToWorker>) -> Result<Seen> {
+        let mut events = Events::with_capacity(4096);
+        let mut totals: Option<Vec<Total>> = None;
+        let mut said_ready = false;
+        loop {
+            self.connect_due()?;
+            let wait = self.due.peek().filter(|_| self.n_connecting < CONNECTING_MAX);
+            let wait = wait.map_or(Duration::from_millis(250), |due| due.0.0.saturating_duration_since(Instant::now()));
+            match self.poll.poll(&mut events, Some(wait.min(Duration::from_millis(250)))) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                other => other?,
+            }
+            for event in &events {
+                if event.token() != WAKE {
+                    self.ready(event.token().0, event.is_writable(), event.is_read_closed());
+                }
+            }
+            if !said_ready {
+                let ended = self.viewers.iter().filter(|v| v.phase == Phase::Ended).count();
+                if self.viewers.iter().all(|v| v.greeted || v.phase == Phase::Ended) {
+                    said_ready = true;
+                    say(&serde_json::json!({ "ready": self.viewers.len() - ended }));
+                }
+            }
+            while let Ok(order) = orders.try_recv() {
+                match order {
+                    ToWorker::Go => self.last_delivery = Instant::now(),
+                    ToWorker::Totals(all) => {
+                        self.last_delivery = Instant::now();
+                        totals = Some(all);
+                    }
+                    ToWorker::Mark => say(&serde_json::json!({ "delivered": self.seen.delivered })),
+                }
+            }
+            if let Some(all) = &totals
+                && (self.viewers.iter().all(|v| v.has(all)) || self.last_delivery.elapsed() > QUIET)
+            {
+                break;
+            }
+        }
+        Ok(self.finish(&totals.unwrap_or_default()))
+    }
+
+    fn finish(mut self, totals: &[Total]) -> Seen {
+        for viewer in &self.viewers {
+            let total = totals.get(viewer.room as usize).copied().unwrap_or_default();
+            let due = total.comments + total.scores;
+            let has = viewer.comments + viewer.scores + viewer.skipped;
+            let wrong_sum = viewer.skipped == 0 && viewer.sum != total.sum;
+            if !viewer.told_cut && (has != due || wrong_sum || viewer.scores != total.scores) {
+                self.seen.wrong_viewers += 1;
+                self.seen.lost += due.saturating_sub(has);
+            }
+            self.seen.skipped += viewer.skipped;
+        }
+        self.seen.viewers = self.viewers.iter().filter(|v| v.greeted).count() as u64;
+        self.seen.comments = Buckets::of(&self.comments);
+        self.seen.scores = Buckets::of(&self.scores);
+        self.seen
+    }
+
+    fn connect_due(&mut self) -> Result<()> {
+        let now = Instant::now();
+        while self.n_connecting < CONNECTING_MAX
+            && let Some(Reverse((at, slot))) = self.due.peek().copied()
+            && at <= now
+        {
+            self.due.pop();
+            self.connect(slot as usize).context("opening a socket")?;
+        }
+        Ok(())
+    }
+
+    fn connect(&mut self, slot: usize) -> Result<()> {
+        let viewer = &mut self.viewers[slot];
+        let socket = Socket::new(Domain::for_address(self.addr), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_nonblocking(true)?;
+        socket.set_tcp_nodelay(true)?;
+        if let (true, SocketAddr::V4(_)) = (self.addr.ip().is_loopback(), self.addr) {
+            let host = 2 + viewer.n as usize / PER_ADDRESS;
+            let source = Ipv4Addr::new(127, 0, (host >> 8) as u8, host as u8);
+            socket.bind(&SocketAddr::new(IpAddr::V4(source), 0).into())?;
+        }
+        match socket.connect(&self.addr.into()) {
+            Err(e) if e.raw_os_error() != Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {
+                *self.seen.faults.entry(format!("connect: {e}")).or_default() += 1;
+                self.due.push(Reverse((Instant::now() + Duration::from_millis(500), slot as u32)));
+                return Ok(());
+            }
+            _ => {}
+        }
+        let mut stream = TcpStream::from_std(socket.into());
+        self.poll.registry().register(&mut stream, Token(slot), Interest::READABLE | Interest::WRITABLE)?;
+        viewer.socket = Some(stream);
+        viewer.phase = Phase::Connecting;
+        self.n_connecting += 1;
+        Ok(())
+    }
+
+    fn ready(&mut self, slot: usize, writable: bool, read_closed: bool) {
+        if self.viewers[slot].phase == Phase::Connecting && writable {
+            let viewer = &mut self.viewers[slot];
+            let Some(socket) = &mut viewer.socket else { return };
+            let failed = socket.take_error().ok().flatten().is_some() || socket.peer_addr().is_err();
+            if failed {
+                return self.lost(slot, None, 250, 500);
+            }
+            let request = self.settings.request(
+                viewer.transport,
+                viewer.room as usize,
+                viewer.n,
+                viewer.greeted.then_some(viewer.cursor),
+            );
+            // A fresh socket's buffer holds a request; one that does not is no use.
+            if socket.write(request.as_bytes()).ok() != Some(request.len()) {
+                return self.lost(slot, None, 250, 500);
+            }
+            viewer.phase = Phase::Head;
+        }
+        loop {
+            let viewer = &mut self.viewers[slot];
+            let Some(socket) = &mut viewer.socket else { return };
+            match socket.read(&mut self.scratch) {
+                Ok(0) => return self.lost(slot, None, 100, 1_000),
+                Ok(n) => {
+                    self.seen.bytes += n as u64;
+                    let buffer = std::mem::take(&mut self.scratch);
+                    let alive = self.take(slot, &buffer[..n]);
+                    let drained = n < buffer.len();
+                    self.scratch = buffer;
+                    // Fewer bytes than fit: the socket is empty until the next edge, unless its end has come too.
+                    if !alive || (drained && !read_closed) {
+                        return;
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return self.lost(slot, None, 100, 1_000),
+            }
+        }
+    }
+
+    /// Reads what came; false when the connection is gone.
+    fn take(&mut self, slot: usize, fresh: &[u8]) -> bool {
+        let viewer = &mut self.viewers[slot];
+        let mut whole = std::mem::take(&mut viewer.rest);
+        let bytes = if whole.is_empty() {
+            fresh
+        } else {
+            whole.extend_from_slice(fresh);
+            &whole[..]
+        };
+        let mut at = 0;
+        let mut alive = true;
+        while alive && at < bytes.len() {
+            match self.step(slot, &bytes[at..]) {
+                Step::Used(n) => at += n,
+                Step::More => break,
+                Step::Gone => alive = false,
+            }
+        }
+        if alive {
+            // Only what is half read stays, and its buffer is given back when nothing is.
+            self.viewers[slot].rest = if at == bytes.len() { Vec::new() } else { bytes[at..].to_vec() };
+        }
+        alive
+    }
+
+    fn step(&mut self, slot: usize, bytes: &[u8]) -> Step {
+        let viewer = &self.viewers[slot];
+        match (viewer.phase, viewer.transport) {
+            (Phase::Head, _) | (Phase::Open, Transport::Poll) => self.head(slot, bytes),
+            (Phase::Open, Transport::Ws) => {
+                let cut = frames::websocket(bytes);
+                self.cut(slot, cut)
+            }
+            (Phase::Open, _) if viewer.chunked => match frames::chunk(bytes) {
+                Cut::Text(part, used) => {
+                    let mut at = 0;
+                    while at < part.len() {
+                        // The server ends a chunk with an event's end, so what is left over is a fault of framing.
+                        match frames::sse(&part[at..]) {
+                            Cut::More => return self.fault(slot, "an event cut by a chunk"),
+                            cut => match self.cut(slot, cut) {
+                                Step::Used(n) => at += n,
+                                other => return other,
+                            },
+                        }
+                    }
+                    Step::Used(used)
+                }
+                cut => self.cut(slot, cut),
+            },
+            (Phase::Open, _) => {
+                let cut = frames::sse(bytes);
+                self.cut(slot, cut)
+            }
+            _ => Step::Gone,
+        }
+    }
+
+    /// The head of an answer: of the stream once, of every poll again with its body.
+    fn head(&mut self, slot: usize, bytes: &[u8]) -> Step {
+        let (status, headers, used) = match read_head(bytes) {
+            Ok(Some(head)) => head,
+            Ok(None) => return Step::More,
+            Err(_) => return self.fault(slot, "not an HTTP answer"),
+        };
+        let header = |name: &str| headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
+        let transport = self.viewers[slot].transport;
+        if transport == Transport::Poll {
+            let length = header("content-length").and_then(|l| l.parse::<usize>().ok());
+            let Some(length) = length else { return self.fault(slot, "a poll without a length") };
+            let Some(body) = bytes.get(used..used + length) else { return Step::More };
+            return match status {
+                200 => self.polled(slot, body, used + length),
+                204 => self.ask_again(slot, used + length),
+                _ => self.refused(slot, status),
+            };
+        }
+        let right = if transport == Transport::Ws { 101 } else { 200 };
+        if status != right {
+            return self.refused(slot, status);
+        }
+        let viewer = &mut self.viewers[slot];
+        viewer.chunked = header("transfer-encoding").is_some();
+        viewer.phase = Phase::Open;
+        self.n_connecting -= 1;
+        self.n_open += 1;
+        Step::Used(used)
+    }
+
+    fn polled(&mut self, slot: usize, body: &[u8], used: usize) -> Step {
+        let Some(next) = event::number(body, "next_since") else {
+            return self.fault(slot, "a poll without next_since");
+        };
+        let events = body.iter().position(|b| *b == b'[').map(|at| &body[at..]).unwrap_or_default();
+        // The list ends where its brackets close; the members after it are no events.
+        let list = match events.first() {
+            Some(b'[') => match list_end(events) {
+                Some(end) => &events[..end],
+                None => return self.fault(slot, "a poll without its events"),
+            },
+            _ => return self.fault(slot, "a poll without its events"),
+        };
+        if self.viewers[slot].phase == Phase::Head {
+            self.viewers[slot].phase = Phase::Open;
+            self.n_connecting -= 1;
+            self.n_open += 1;
+        }
+        if !self.text(slot, list) {
+            return Step::Gone;
+        }
+        let viewer = &mut self.viewers[slot];
+        if next < viewer.cursor {
+            return self.fault(slot, "next_since fell");
+        }
+        viewer.cursor = next;
+        viewer.greeted = true;
+        self.ask_again(slot, used)
+    }
+
+    fn ask_again(&mut self, slot: usize, used: usize) -> Step {
+        let viewer = &mut self.viewers[slot];
+        let request = self.settings.request(Transport::Poll, viewer.room as usize, viewer.n, Some(viewer.cursor));
+        let sent = viewer.socket.as_mut().and_then(|s| s.write(request.as_bytes()).ok());
+        if sent == Some(request.len()) {
+            Step::Used(used)
+        } else {
+            self.lost(slot, None, 100, 500);
+            Step::Gone
+        }
+    }
+
+    fn refused(&mut self, slot: usize, status: u16) -> Step {
+        *self.seen.faults.entry(format!("refused with {status}")).or_default() += 1;
+        if matches!(status, 429 | 503) {
+            self.lost(slot, None, 1_000, 2_000);
+        } else {
+            self.end(slot);
+        }
+        Step::Gone
+    }
+
+    fn cut(&mut self, slot: usize, cut: Cut<'_>) -> Step {
+        match cut {
+            Cut::More => Step::More,
+            Cut::Nothing(used) => Step::Used(used),
+            Cut::Text(text, used) => {
+                if self.text(slot, text) {
+                    Step::Used(used)
+                } else {
+                    Step::Gone
+                }
+            }
+            Cut::Ping(body, used) => {
+                let mut pong = Vec::new();
+                write_masked_frame(Opcode::Pong, true, body, [1, 2, 3, 4], &mut pong);
+                let socket = self.viewers[slot].socket.as_mut();
+                if socket.and_then(|s| s.write(&pong).ok()) == Some(pong.len()) {
+                    return Step::Used(used);
+                }
+                self.lost(slot, None, 100, 500);
+                Step::Gone
+            }
+            Cut::Close(code, _) => {
+                self.lost(slot, code, 250, 1_000);
+                Step::Gone
+            }
+            Cut::Fault(what) => self.fault(slot, what),
+        }
+    }
+
+    fn fault(&mut self, slot: usize, what: &str) -> Step {
+        *self.seen.faults.entry(what.to_owned()).or_default() += 1;
+        self.end(slot);
+        Step::Gone
+    }
+
+    /// Reads a frame's events and gives them to the viewer; false when it is gone after them.
+    fn text(&mut self, slot: usize, text: &[u8]) -> bool {
+        self.seen.frames += 1;
+        let room = self.viewers[slot].room;
+        let cached = self.cache.entry(room).or_default();
+        let hit = cached.iter().position(|c| c.bytes == text);
+        let mut events = std::mem::take(&mut self.events);
+        events.clear();
+        match hit {
+            Some(n) => events.extend_from_slice(&cached[n].events),
+            None => {
+                if event::read(text, &mut events).is_none() {
+                    self.events = events;
+                    self.fault(slot, "a frame that is no event");
+                    return false;
+                }
+                // Two kept: while one frame spreads over the room, hellos and stragglers do not push it out.
+                cached.swap(0, 1);
+                cached[0].bytes.clear();
+                cached[0].bytes.extend_from_slice(text);
+                cached[0].events.clone_from(&events);
+            }
+        }
+        let now = micros();
+        let alive = events.iter().all(|event| self.event(slot, event, now));
+        self.events = events;
+        alive
+    }
+
+    fn event(&mut self, slot: usize, event: &Event, now: u64) -> bool {
+        let viewer = &mut self.viewers[slot];
+        match event.kind {
+            Kind::Hello { cursor, pseq, resumed, cut } => {
+                if viewer.greeted && (!resumed || cut) {
+                    viewer.told_cut = true;
+                    self.seen.cut += 1;
+                }
+                if !viewer.greeted {
+                    (viewer.cursor, viewer.pseq) = (cursor, pseq);
+                }
+                viewer.greeted = true;
+            }
+            Kind::SnapshotRequired { cursor, pseq } => {
+                viewer.told_cut = true;
+                self.seen.cut += 1;
+                (viewer.cursor, viewer.pseq) = (cursor, pseq);
+            }
+            Kind::Comment | Kind::Score | Kind::Priority => {
+                if event.id <= viewer.cursor {
+                    self.seen.duplicates += 1;
+                    return true;
+                }
+                viewer.cursor = event.id;
+                if event.pseq > 0 {
+                    // Long-poll has no hello, so its first priority event is its baseline.
+                    let baseline = viewer.pseq > 0 || viewer.transport != Transport::Poll;
+                    if event.pseq != viewer.pseq + 1 && baseline {
+                        self.seen.missing_pseq += 1;
+                    }
+                    viewer.pseq = event.pseq;
+                }
+                let latency = match event.kind {
+                    Kind::Comment => {
+                        viewer.comments += 1;
+                        &mut self.comments
+                    }
+                    Kind::Score => {
+                        viewer.scores += 1;
+                        &mut self.scores
+                    }
+                    _ => return true,
+                };
+                viewer.sum = viewer.sum.wrapping_add(event.id);
+                self.seen.delivered += 1;
+                self.last_delivery = Instant::now();
+                if event.sent_us > 0 {
+                    latency.saturating_record(now.saturating_sub(event.sent_us).max(1));
+                }
+            }
+            Kind::Skipped { count } => viewer.skipped += count,
+            Kind::Close { code, retry_ms, spread_ms } => {
+                self.lost(slot, Some(code), retry_ms, spread_ms);
+                return false;
+            }
+            Kind::Ack { .. } | Kind::RateLimited { .. } | Kind::Error { .. } | Kind::Other => {}
+        }
+        true
+    }
+
+    /// The connection is gone; the close code's range decides what follows.
+    fn lost(&mut self, slot: usize, code: Option<u16>, retry_ms: u64, spread_ms: u64) {
+        self.drop_socket(slot);
+        let viewer = &mut self.viewers[slot];
+        if let Some(code) = code {
+            *self.seen.closes.entry(code).or_default() += 1;
+            if (4000..4100).contains(&code) {
+                viewer.phase = Phase::Ended;
+                return;
+            }
+        }
+        let now = Instant::now();
+        let again = viewer.last_42xx.is_some_and(|t| now - t < Duration::from_secs(10));
+        let wait = if code.is_some_and(|c| (4200..4300).contains(&c)) && !again {
+            viewer.last_42xx = Some(now);
+            AT_ONCE
+        } else {
+            Duration::from_millis(retry_ms + self.rng.below(spread_ms + 1))
+        };
+        viewer.phase = Phase::Away;
+        self.seen.reconnects += 1;
+        self.due.push(Reverse((now + wait, slot as u32)));
+    }
+
+    fn end(&mut self, slot: usize) {
+        self.drop_socket(slot);
+        self.viewers[slot].phase = Phase::Ended;
+    }
+
+    fn drop_socket(&mut self, slot: usize) {
+        let viewer = &mut self.viewers[slot];
+        match viewer.phase {
+            Phase::Connecting | Phase::Head => self.n_connecting -= 1,
+            Phase::Open => self.n_open -= 1,
+            Phase::Away | Phase::Ended => {}
+        }
+        viewer.rest = Vec::new();
+        if let Some(mut socket) = viewer.socket.take() {
+            // Closing takes the socket out of the poll by itself; a failure to say so first changes nothing.
+            let _ = self.poll.registry().deregister(&mut socket);
+        }
+    }
+}
+
+impl Viewer {
+    /// Whether everything its room owes it has come or been told.
+    fn has(&self, totals: &[Total]) -> bool {
+        let total = totals.get(self.room as usize).copied().unwrap_or_default();
+        let due = total.comments + total.scores;
+        self.phase == Phase::Ended || self.told_cut || self.comments + self.scores + self.skipped >= due
+    }
+}
+
+enum Step {
+    Used(usize),
+    More,
+    Gone,
+}
+
+/// One past the bracket that closes the list at the start of `text`.
+fn list_end(text: &[u8]) -> Option<usize> {
+    let (mut depth, mut quoted, mut escaped) = (0, false, false);
+    for (at, b) in text.iter().enumerate() {
+        match (quoted, *b) {
+            (true, _) if escaped => escaped = false,
+            (true, b'\\') => escaped = true,
+            (_, b'"') => quoted = !quoted,
+            (false, b'[') => depth += 1,
+            (false, b']') => {
+                depth -= 1;
+                if depth == 0 {
+                    return Some(at + 1);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::list_end;
+
+    #[test]
+    fn a_list_ends_at_its_own_bracket() {
+        assert_eq!(list_end(br#"[{"a":["]"]}],"next":[1]"#), Some(13));
+        assert_eq!(list_end(b"[[]"), None);
+    }
+}
