@@ -1,7 +1,237 @@
-//! The one binary of Grandstand.
+//! The one binary of Grandstand: the server and its tools.
 #![forbid(unsafe_code)]
 
-#[allow(dead_code)]
+mod credentials;
+mod replay;
+mod settings;
+mod token;
 mod trace;
 
-fn main() {}
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use grandstand_client::Endpoint;
+use grandstand_core::names::RoomId;
+
+#[derive(Parser)]
+#[command(name = "grandstand", version, about = "Self-hosted server for live rooms, and its tools")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Print a signed token, and nothing else, to stdout.
+    Token(token::Args),
+    /// Print or check the server's settings.
+    Config {
+        #[command(subcommand)]
+        what: settings::What,
+    },
+    /// Play recorded chat and real matches into a room and account for every line.
+    ///
+    /// Reads, by content: Twitch IRC logs, chat-downloader and Twitch VOD JSON Lines, Bilibili XML, Niconico JSON Lines, openfootball JSON.
+    /// Several files are played at the same time. Exits with 1 when the account does not close.
+    Replay(ReplayArgs),
+    /// Generate viewers and publishers, check every sequence, and measure latency and the server's cost.
+    ///
+    /// Exits with 1 when a check fails.
+    Load(LoadArgs),
+    /// One process of a load run; started by `load` itself.
+    #[command(hide = true)]
+    LoadWorker,
+}
+
+/// Which server, and how to be let in.
+#[derive(Args)]
+struct ServerArgs {
+    /// Address of the server.
+    #[arg(long, env = "GRANDSTAND_URL", default_value = "http://127.0.0.1:8080")]
+    url: String,
+    /// A token with role `backend` (and `region-ops`, to set rooms up).
+    #[arg(long, env = "GRANDSTAND_TOKEN", hide_env_values = true, conflicts_with = "data")]
+    token: Option<String>,
+    /// The server's data folder, whose signing key makes a token; without `--token` this is used.
+    #[arg(long, env = "GRANDSTAND_DATA", default_value = "grandstand-data")]
+    data: PathBuf,
+}
+
+impl ServerArgs {
+    fn endpoint(&self) -> Result<Endpoint> {
+        Ok(Endpoint::parse(&self.url)?)
+    }
+
+    /// The given token, or one made with the data folder's key.
+    fn token(&self) -> Result<String> {
+        match &self.token {
+            Some(token) => Ok(token.clone()),
+            None => credentials::tool_token(&self.data),
+        }
+    }
+}
+
+#[derive(Args)]
+struct ReplayArgs {
+    /// Recordings; recognised by content.
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// The room to play into; made when it does not exist.
+    #[arg(long)]
+    room: String,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Times the recording's own pace, or `max`.
+    #[arg(long, default_value = "1")]
+    speed: replay::Speed,
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Publishing connections; an author keeps to one.
+    #[arg(long, default_value_t = 4)]
+    connections: usize,
+    /// Comments in flight on each of them.
+    #[arg(long, default_value_t = 128)]
+    inflight: usize,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Transport {
+    Ws,
+    Sse,
+    Poll,
+    Mix,
+}
+
+#[derive(Args)]
+struct LoadArgs {
+    /// Rooms; viewers and publishers are spread over them.
+    #[arg(long, default_value_t = 1)]
+    rooms: u32,
+    /// Viewers over all rooms.
+    #[arg(long, default_value_t = 100)]
+    viewers: u32,
+    /// Comments a second over all rooms.
+    #[arg(long, default_value_t = 10.0)]
+    rate: f64,
+    /// How long to publish (or to hold, with `--idle`).
+    #[arg(long, default_value_t = 10.0)]
+    seconds: f64,
+    #[arg(long, value_enum, default_value = "ws")]
+    transport: Transport,
+    /// Publishing connections; at least one a room.
+    #[arg(long, default_value_t = 1)]
+    publishers: u32,
+    /// Score events a second over all rooms; their latency is measured apart.
+    #[arg(long, default_value_t = 0.0)]
+    score_rate: f64,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// A process of the server, for its CPU and memory; may be given several times.
+    #[arg(long)]
+    pid: Vec<u32>,
+    /// Connect and hold; publish nothing.
+    #[arg(long, conflicts_with_all = ["publish_only", "inflight"])]
+    idle: bool,
+    /// No viewers: every publisher in a room of its own, paced by the answers.
+    #[arg(long)]
+    publish_only: bool,
+    /// Comments in flight on each publisher's connection, instead of a rate.
+    #[arg(long)]
+    inflight: Option<u32>,
+    /// Bytes of a comment's body.
+    #[arg(long, default_value_t = 60)]
+    body_bytes: u32,
+    /// A fixed merge window for the rooms, instead of one by their size.
+    #[arg(long)]
+    merge_ms: Option<u32>,
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(code) => code,
+        Err(fault) => {
+            eprintln!("error: {fault:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Token(args) => token::run(&args),
+        Command::Config { what } => settings::run(&what),
+        Command::Replay(args) => replay(args),
+        Command::Load(args) => load(&args),
+        Command::LoadWorker => grandstand_load::worker().map(|()| ExitCode::SUCCESS),
+    }
+}
+
+fn replay(args: ReplayArgs) -> Result<ExitCode> {
+    ensure!(RoomId::parse(&args.room).is_some(), "--room: {}", RoomId::RULE);
+    replay::run(replay::Settings {
+        endpoint: args.server.endpoint()?,
+        token: args.server.token()?,
+        files: args.files,
+        room: args.room,
+        speed: args.speed,
+        json: args.json,
+        connections: args.connections,
+        inflight: args.inflight,
+    })
+}
+
+fn load(args: &LoadArgs) -> Result<ExitCode> {
+    ensure!(
+        args.seconds > 0.0 && args.seconds <= Duration::from_secs(86_400).as_secs_f64(),
+        "--seconds is more than 0 and at most a day"
+    );
+    ensure!(args.rate >= 0.0 && args.rate.is_finite(), "--rate is 0 or more");
+    let base = grandstand_load::Settings::new(&args.server.endpoint()?, &args.server.token()?)?;
+    let settings = grandstand_load::Settings {
+        viewers: if args.publish_only { 0 } else { args.viewers },
+        transport: match args.transport {
+            Transport::Ws => grandstand_load::Transport::Ws,
+            Transport::Sse => grandstand_load::Transport::Sse,
+            Transport::Poll => grandstand_load::Transport::Poll,
+            Transport::Mix => grandstand_load::Transport::Mix,
+        },
+        publishers: args.publishers,
+        rate: args.rate,
+        inflight: args.inflight.or(args.publish_only.then_some(4)),
+        score_rate: args.score_rate,
+        seconds: args.seconds,
+        body_bytes: args.body_bytes,
+        idle: args.idle,
+        merge_ms: args.merge_ms,
+        pids: args.pid.clone(),
+        ..base
+    };
+    // A publisher sees its own room's comments; alone in it, that is one for each it publishes.
+    let rooms = if args.publish_only { args.rooms.max(args.publishers) } else { args.rooms };
+    let this = std::env::current_exe().context("finding this binary")?;
+    let command = [this.display().to_string(), "load-worker".to_owned()];
+    let report = grandstand_load::run(settings, rooms, &command, args.json)?;
+    if args.json {
+        println!("{}", serde_json::to_string(&report)?);
+    } else {
+        report.print();
+    }
+    Ok(if report.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -109,7 +109,7 @@ pub struct Score {
     pub home: u32,
     pub away: u32,
     pub minute: String,
-    /// A title for the room's score line: both teams.
+    /// Both teams, for people who read the log.
     pub teams: String,
 }
 
@@ -239,7 +239,8 @@ impl Rows {
     }
 }
 
-/// An author under the platform's own id. `id` is cut to what a user id may hold; a missing one becomes one of the crowd.
+/// An author under the platform's own id, cut to what the protocol lets a user have (id and name 64 bytes, eight badges of
+/// 32 bytes); one without an id becomes one of the crowd.
 pub(crate) fn author(platform: &str, id: Option<&str>, name: Option<&str>, badges: Vec<String>, entry: u64) -> Author {
     let clean = |text: &str, bytes: usize| {
         let mut out: String = text.chars().filter(|c| !c.is_control()).collect();
@@ -250,6 +251,7 @@ pub(crate) fn author(platform: &str, id: Option<&str>, name: Option<&str>, badge
     };
     let id = id.map(|id| clean(id, 60 - platform.len())).filter(|id| !id.is_empty());
     let name = name.map(|n| clean(n.trim(), 64)).filter(|n| !n.is_empty());
+    let badges: Vec<String> = badges.iter().map(|b| clean(b, 32)).filter(|b| !b.is_empty()).take(8).collect();
     match id {
         Some(id) => {
             let name = name.unwrap_or_else(|| id.clone());
