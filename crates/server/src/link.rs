@@ -21,10 +21,11 @@ use grandstand_core::ids::{Epoch, EventId, Position, Pseq};
 use grandstand_core::names::{ClientMsgId, RoomId, UserId};
 use grandstand_core::owner::{Answer, Command};
 use grandstand_core::record::{Audience, Lane, Record, RetractTarget, Room};
+use grandstand_core::viewer::resume;
 use tokio::sync::{Semaphore, oneshot};
 
 /// One gateway worker of this process.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct WorkerId(pub u16);
 
 /// One connection of one worker. `generation` tells a reused slot from the connection an answer was meant for.
@@ -76,15 +77,6 @@ pub struct RoomInfo {
     pub counters_json: Arc<str>,
     pub pinned_json: Arc<str>,
     pub banners_json: Arc<str>,
-}
-
-/// What a cursor that the ring does not cover is answered.
-#[derive(Clone, Debug)]
-pub enum Resume {
-    /// Everything of priority after `from` follows; comments after `comments_from` do.
-    From { from: Position, pseq: Pseq, comments_all: bool, comments_from: Position },
-    /// The stream goes on live from `cursor`; the reason is `too_old` or `unknown_cursor`.
-    SnapshotRequired { reason: &'static str, cursor: Position, pseq: Pseq },
 }
 
 /// One page of a room's log for one catching-up viewer.
@@ -194,10 +186,10 @@ pub enum ToWorker {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoRoom;
 
-/// The answer to a cursor and, for [`Resume::From`], the first page after it.
+/// The answer to a cursor that the ring does not cover and, when events follow it, the first page of them.
 #[derive(Clone, Debug)]
 pub struct Resumed {
-    pub resume: Resume,
+    pub answer: resume::Answer,
     pub first: Page,
 }
 
@@ -298,7 +290,7 @@ pub struct SnapshotView {
 /// erased bodies as the log holds them.
 #[derive(Clone, Debug)]
 pub struct ExportPage {
-    pub records: Vec<Record>,
+    pub records: Vec<Arc<Record>>,
     /// Everything of the room up to here is in this page or an earlier one.
     pub upto: Position,
     /// The log's head when the page was read; `upto == head` ends an export without `to`.
