@@ -667,11 +667,113 @@ fn list_end(text: &[u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::list_end;
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::sync::{Arc, mpsc};
+
+    use grandstand_client::Endpoint;
+    use grandstand_wire::ws::{Opcode, write_frame};
+
+    use super::{Seen, Total, Viewers, list_end};
+    use crate::run::{Settings, ToWorker, Transport};
 
     #[test]
     fn a_list_ends_at_its_own_bracket() {
         assert_eq!(list_end(br#"[{"a":["]"]}],"next":[1]"#), Some(13));
         assert_eq!(list_end(b"[[]"), None);
+    }
+
+    /// What one viewer reports of a server that greets it and says `frames`, then ends it with 4010; acked were the
+    /// comments 11 and 12 and the score event 13.
+    fn watched(transport: Transport, frames: &[&str]) -> Seen {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = Endpoint::parse(&listener.local_addr().unwrap().to_string()).unwrap();
+        let mut body = Vec::new();
+        let hello = r#"{"type":"hello","cursor":10,"pseq":4,"resumed":false,"comments":"all"}"#;
+        let close = r#"{"type":"close","code":4010,"reason":"room_ended"}"#;
+        for text in std::iter::once(&hello).chain(frames).chain(std::iter::once(&close)) {
+            match transport {
+                Transport::Sse => body.extend(format!("event: x\ndata: {text}\n\n").bytes()),
+                _ => write_frame(Opcode::Text, text.as_bytes(), &mut body),
+            }
+        }
+        let server = std::thread::spawn(move || {
+            let (mut peer, _) = listener.accept().unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                peer.read_exact(&mut byte).unwrap();
+                head.push(byte[0]);
+            }
+            let answer: &[u8] = match transport {
+                Transport::Sse => b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n",
+                _ => b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n",
+            };
+            peer.write_all(answer).unwrap();
+            // Cut anywhere: the reader keeps what is half read.
+            for piece in body.chunks(23) {
+                peer.write_all(piece).unwrap();
+            }
+            // Until the viewer has gone by itself.
+            let _ = peer.read(&mut [0; 64]);
+        });
+        let settings =
+            Settings { rooms: vec!["r".into()], viewers: 1, transport, ..Settings::new(&endpoint, "t").unwrap() };
+        let (viewers, _waker) = Viewers::new(Arc::new(settings)).unwrap();
+        let (orders, receiver) = mpsc::channel();
+        // The order may come first: a viewer that was ended owes nothing more.
+        let running = std::thread::spawn(move || viewers.run(&receiver).unwrap());
+        server.join().unwrap();
+        orders.send(ToWorker::Totals(vec![Total { comments: 2, scores: 1, sum: 36 }])).unwrap();
+        running.join().unwrap()
+    }
+
+    const ALL: &str =
+        r#"[{"type":"comment","event_id":11,"body":"1 a"},{"type":"comment","event_id":12,"body":"2 b"}]"#;
+    const SCORE: &str = r#"{"type":"score_event","event_id":13,"pseq":5,"key":"l-3-0"}"#;
+
+    #[test]
+    fn a_viewer_that_got_everything_has_nothing_to_report() {
+        for transport in [Transport::Ws, Transport::Sse] {
+            let seen = watched(transport, &[ALL, SCORE]);
+            assert_eq!((seen.viewers, seen.delivered, seen.wrong_viewers, seen.lost), (1, 3, 0, 0));
+            assert_eq!((seen.duplicates, seen.missing_pseq, seen.skipped, seen.cut), (0, 0, 0, 0));
+            assert!(seen.faults.is_empty() && seen.closes[&4010] == 1, "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn a_lost_comment_is_found_and_one_that_was_told_is_not_lost() {
+        let one = r#"{"type":"comment","event_id":11,"body":"1 a"}"#;
+        let seen = watched(Transport::Ws, &[one, SCORE]);
+        assert_eq!((seen.wrong_viewers, seen.lost), (1, 1));
+        let told = watched(Transport::Ws, &[one, r#"{"type":"skipped","count":1,"from":12,"to":12}"#, SCORE]);
+        assert_eq!((told.wrong_viewers, told.lost, told.skipped), (0, 0, 1));
+    }
+
+    #[test]
+    fn another_event_in_the_place_of_an_acked_one_is_found() {
+        let seen = watched(Transport::Ws, &[ALL, &SCORE.replace("13", "14")]);
+        assert_eq!((seen.wrong_viewers, seen.lost), (1, 0));
+    }
+
+    #[test]
+    fn a_repeated_or_late_event_is_found() {
+        let seen = watched(Transport::Ws, &[ALL, ALL, SCORE]);
+        assert_eq!(seen.duplicates, 2);
+        let late = r#"[{"type":"comment","event_id":12,"body":"2 b"},{"type":"comment","event_id":11,"body":"1 a"}]"#;
+        assert_eq!(watched(Transport::Ws, &[late, SCORE]).duplicates, 1);
+    }
+
+    #[test]
+    fn a_missing_priority_number_is_found() {
+        let seen = watched(Transport::Ws, &[ALL, &SCORE.replace("\"pseq\":5", "\"pseq\":6")]);
+        assert_eq!(seen.missing_pseq, 1);
+    }
+
+    #[test]
+    fn a_frame_that_is_no_event_is_a_fault() {
+        let seen = watched(Transport::Ws, &["[{]"]);
+        assert_eq!(seen.faults.values().sum::<u64>(), 1, "{seen:?}");
     }
 }
