@@ -86,9 +86,6 @@ pub trait LogReader: Send {
         rows: usize,
     ) -> Result<Vec<(EventId, Wall)>, Fault>;
 
-    /// Every retract the log still holds, of all rooms, in id order: what a recovered owner must keep from being shown.
-    fn retracts(&mut self) -> Result<Vec<Arc<Record>>, Fault>;
-
     /// Position such that everything after it has `ts` or later, and everything up to it is older.
     fn before_ts(&mut self, ts: Wall) -> Result<Position, Fault>;
 

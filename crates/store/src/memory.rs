@@ -206,12 +206,6 @@ impl LogReader for MemoryReader {
         Ok(comments[from..].iter().map(|id| (event(*id), entries.records[id].record.ts)).collect())
     }
 
-    fn retracts(&mut self) -> Result<Vec<Arc<Record>>, Fault> {
-        let entries = self.disk.lock();
-        let records = entries.records.values().map(|e| &e.record);
-        Ok(records.filter(|r| matches!(r.body, Body::Retract(_))).cloned().collect())
-    }
-
     fn before_ts(&mut self, ts: Wall) -> Result<Position, Fault> {
         let entries = self.disk.lock();
         let older = entries.records.iter().rev().find(|(_, e)| e.record.ts < ts);
