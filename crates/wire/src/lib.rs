@@ -11,6 +11,8 @@ pub mod http;
 pub mod json;
 pub mod limits;
 pub mod op;
+mod proto;
+pub mod record;
 pub mod sse;
 pub mod stamp;
 pub mod ws;

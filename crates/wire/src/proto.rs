@@ -1,0 +1,155 @@
+//! The part of the Protobuf wire format that records and checkpoints use, strict: fields ascend, varints are shortest, and
+//! only varint, length-delimited and fixed32 fields exist, so there is nothing to recurse into and nothing to skip.
+//!
+//! Source: protobuf.dev, "Encoding". Nested messages are byte strings that their own reader takes apart, one level deep.
+
+/// Appends fields. Zero, false and empty values are left out, as proto3 does; the `_some` forms write them too.
+pub(crate) struct Encoder<'a>(pub(crate) &'a mut Vec<u8>);
+
+impl Encoder<'_> {
+    pub(crate) fn varint(&mut self, mut n: u64) {
+        while n >= 0x80 {
+            self.0.push(n as u8 | 0x80);
+            n >>= 7;
+        }
+        self.0.push(n as u8);
+    }
+
+    pub(crate) fn number_some(&mut self, field: u32, n: u64) {
+        self.varint(u64::from(field << 3));
+        self.varint(n);
+    }
+
+    pub(crate) fn number(&mut self, field: u32, n: u64) {
+        if n != 0 {
+            self.number_some(field, n);
+        }
+    }
+
+    pub(crate) fn bool(&mut self, field: u32, on: bool) {
+        self.number(field, u64::from(on));
+    }
+
+    pub(crate) fn bytes_some(&mut self, field: u32, bytes: &[u8]) {
+        self.varint(u64::from(field << 3 | 2));
+        self.varint(bytes.len() as u64);
+        self.0.extend_from_slice(bytes);
+    }
+
+    pub(crate) fn bytes(&mut self, field: u32, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.bytes_some(field, bytes);
+        }
+    }
+
+    pub(crate) fn text(&mut self, field: u32, text: &str) {
+        self.bytes(field, text.as_bytes());
+    }
+
+    pub(crate) fn fixed32(&mut self, field: u32, n: u32) {
+        self.varint(u64::from(field << 3 | 5));
+        self.0.extend_from_slice(&n.to_le_bytes());
+    }
+}
+
+/// The bytes are not what the writer makes; says what was being read.
+pub(crate) type Broken = &'static str;
+
+/// Takes fields off the front, in ascending order. A field that is asked for and not next is absent.
+#[derive(Clone)]
+pub(crate) struct Decoder<'a> {
+    pub(crate) rest: &'a [u8],
+}
+
+impl<'a> Decoder<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Decoder<'a> {
+        Decoder { rest: bytes }
+    }
+
+    /// Errors: a varint above 64 bits, cut short, or longer than it need be.
+    pub(crate) fn varint(&mut self) -> Result<u64, Broken> {
+        let mut n = 0u64;
+        for (i, &b) in self.rest.iter().take(10).enumerate() {
+            let bits = u64::from(b & 0x7f);
+            if i == 9 && b > 1 {
+                break;
+            }
+            n |= bits << (7 * i);
+            if b < 0x80 {
+                if b == 0 && i > 0 {
+                    break;
+                }
+                self.rest = &self.rest[i + 1..];
+                return Ok(n);
+            }
+        }
+        Err("a varint")
+    }
+
+    /// Takes the tag when it is this field's.
+    fn tag(&mut self, field: u32, wire: u32) -> Result<bool, Broken> {
+        if self.rest.is_empty() {
+            return Ok(false);
+        }
+        let mut ahead = self.clone();
+        if ahead.varint()? != u64::from(field << 3 | wire) {
+            return Ok(false);
+        }
+        *self = ahead;
+        Ok(true)
+    }
+
+    pub(crate) fn number_some(&mut self, field: u32) -> Result<Option<u64>, Broken> {
+        if self.tag(field, 0)? { self.varint().map(Some) } else { Ok(None) }
+    }
+
+    pub(crate) fn number(&mut self, field: u32) -> Result<u64, Broken> {
+        self.number_some(field).map(Option::unwrap_or_default)
+    }
+
+    pub(crate) fn number32(&mut self, field: u32) -> Result<u32, Broken> {
+        u32::try_from(self.number(field)?).map_err(|_| "a 32-bit number")
+    }
+
+    pub(crate) fn bool(&mut self, field: u32) -> Result<bool, Broken> {
+        match self.number(field)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err("a bool"),
+        }
+    }
+
+    pub(crate) fn bytes_some(&mut self, field: u32) -> Result<Option<&'a [u8]>, Broken> {
+        if !self.tag(field, 2)? {
+            return Ok(None);
+        }
+        let len = self.varint()?;
+        // A length beyond what is there is refused before anything is allocated.
+        let len = usize::try_from(len).ok().filter(|n| *n <= self.rest.len()).ok_or("a length")?;
+        let (bytes, rest) = self.rest.split_at(len);
+        self.rest = rest;
+        Ok(Some(bytes))
+    }
+
+    pub(crate) fn text_some(&mut self, field: u32) -> Result<Option<&'a str>, Broken> {
+        self.bytes_some(field)?.map(|b| std::str::from_utf8(b).map_err(|_| "a text")).transpose()
+    }
+
+    pub(crate) fn text(&mut self, field: u32) -> Result<&'a str, Broken> {
+        self.text_some(field).map(Option::unwrap_or_default)
+    }
+
+    pub(crate) fn fixed32(&mut self, field: u32) -> Result<Option<u32>, Broken> {
+        if !self.tag(field, 5)? {
+            return Ok(None);
+        }
+        let (four, rest) = self.rest.split_first_chunk::<4>().ok_or("a fixed32")?;
+        self.rest = rest;
+        Ok(Some(u32::from_le_bytes(*four)))
+    }
+
+    /// Errors: bytes are left, so there was a field this reader does not know, or one out of order.
+    pub(crate) fn end(&self) -> Result<(), Broken> {
+        if self.rest.is_empty() { Ok(()) } else { Err("an unknown field or one out of order") }
+    }
+}

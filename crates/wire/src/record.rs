@@ -1,0 +1,559 @@
+//! The bytes of one log record. Format: crates/wire/proto/record.proto.
+//!
+//! A record is a sealed envelope with a window: the header can be read for ever, the content can be burnt without breaking
+//! the seal. The seal is a CRC-32 over the header, and the header holds SHA-256 of salt and content; so a reader knows a
+//! damaged content from an erased one, and nobody can guess an erased text from its hash, because the salt went with it.
+//!
+//! The checksum is the IEEE CRC-32 (polynomial 0x04C11DB7, as in Ethernet and zip), not the Castagnoli one: it finds
+//! damage, it does not stop a forger, and both find every burst of up to 32 bits.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{Context, SHA256};
+use grandstand_core::ids::{Epoch, EventId, Pseq, Revision, Seq};
+use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
+use grandstand_core::record::{
+    Audience, Ban, Body, Comment, Config, Gift, Lane, Policy, Record, Retract, RetractTarget, Room, RoomState, Score,
+    ScoreKind, ScoreState, Source, Verdict,
+};
+use grandstand_core::time::Wall;
+
+use crate::proto::{Broken, Decoder, Encoder};
+
+/// No record is longer: the largest body is a score's `data` or a room's lists, each bounded at the door far below this.
+pub const RECORD_BYTES_MAX: usize = 256 << 10;
+
+pub type Salt = [u8; 16];
+
+/// Why bytes are not a record. The log is damaged at this place, or a newer server wrote it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// Above [`RECORD_BYTES_MAX`].
+    TooLong,
+    /// Not the format; names what was being read.
+    Malformed(&'static str),
+    /// The header is not what was written.
+    Checksum,
+    /// The content is not what was written.
+    BodyHash,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::TooLong => f.write_str("the record is too long"),
+            Fault::Malformed(what) => write!(f, "the record is malformed at {what}"),
+            Fault::Checksum => f.write_str("the record's header is damaged"),
+            Fault::BodyHash => f.write_str("the record's content is damaged"),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
+
+impl From<Broken> for Fault {
+    fn from(what: Broken) -> Fault {
+        Fault::Malformed(what)
+    }
+}
+
+/// Appends the record with a fresh salt. Two encodings of one record differ in salt and hash alone.
+pub fn encode(record: &Record, out: &mut Vec<u8>) {
+    encode_salted(record, &fresh_salt(), out);
+}
+
+/// Appends the record with this salt. The salt must not be guessable, or an erased text could be.
+pub fn encode_salted(record: &Record, salt: &Salt, out: &mut Vec<u8>) {
+    out.reserve(384);
+    let start = out.len();
+    let mut e = Encoder(out);
+    e.number(1, u64::from(record.partition().0));
+    e.number(2, u64::from(record.epoch.value()));
+    e.number(3, record.seq.value());
+    e.text(4, record.room.as_ref().map_or("", RoomId::as_str));
+    e.number(5, lane_number(record.lane()));
+    e.number(6, record.ts.0);
+    e.text(7, &record.region);
+    e.text(8, record.user.as_ref().map_or("", UserId::as_str));
+    e.text(9, record.client_msg_id.as_ref().map_or("", ClientMsgId::as_str));
+    e.number(10, record.pseq.map_or(0, |p| p.0));
+    if let Body::Score(score) = &record.body {
+        e.number(11, u64::from(score.revision.0));
+    }
+    e.number(12, record.verdict as u64);
+    e.number(13, u64::from(record.policy_version));
+    e.number(14, record.audience as u64);
+    if let Some(source) = &record.source {
+        e.text(15, &source.log);
+        e.number(16, source.id.value());
+    }
+    let kind = kind_of(&record.body);
+    e.number(17, kind);
+    if matches!(kind, KIND_EPOCH_START | KIND_ERASED) {
+        let checksum = crc32fast::hash(&out[start..]);
+        Encoder(out).fixed32(21, checksum);
+        return;
+    }
+    with_scratch(|body| {
+        encode_body(&record.body, &mut Encoder(body));
+        e.bytes_some(18, &hash(salt, body));
+        let header_end = e.0.len();
+        e.bytes_some(19, salt);
+        e.bytes_some(20, body);
+        let checksum = crc32fast::hash(&e.0[start..header_end]);
+        e.fixed32(21, checksum);
+    });
+    assert!(out.len() - start <= RECORD_BYTES_MAX, "bodies are bounded where they enter");
+}
+
+/// Reads a whole record.
+///
+/// Errors: any byte that is not as the writer made it. A content that was erased is not an error: [`Body::Erased`].
+pub fn decode(bytes: &[u8]) -> Result<Record, Fault> {
+    let parts = Parts::read(bytes)?;
+    let mut d = Decoder::new(parts.header);
+    let partition = d.number(1)?;
+    let epoch = Epoch::new(d.number32(2)?).ok_or("epoch")?;
+    let seq = Seq::new(d.number(3)?).ok_or("seq")?;
+    let room = name(d.text(4)?, RoomId::parse, "room")?;
+    let lane = d.number(5)?;
+    let ts = Wall(d.number(6)?);
+    let region = shared_region(d.text(7)?);
+    let user = name(d.text(8)?, UserId::parse, "user")?;
+    let client_msg_id = name(d.text(9)?, ClientMsgId::parse, "client_msg_id")?;
+    let pseq = d.number_some(10)?.map(Pseq);
+    let revision = d.number32(11)?;
+    let verdict = match d.number(12)? {
+        0 => Verdict::Unjudged,
+        1 => Verdict::Allow,
+        2 => Verdict::Flag,
+        3 => Verdict::Block,
+        _ => return Err(Fault::Malformed("verdict")),
+    };
+    let policy_version = d.number32(13)?;
+    let audience = match d.number(14)? {
+        0 => Audience::Everyone,
+        1 => Audience::Author,
+        2 => Audience::Nobody,
+        _ => return Err(Fault::Malformed("audience")),
+    };
+    let source = match d.text_some(15)? {
+        Some(log) => Some(Source { log: log.into(), id: EventId::new(d.number(16)?).ok_or("source")? }),
+        None => None,
+    };
+    let kind = d.number(17)?;
+    let body = match parts.content {
+        _ if kind == KIND_EPOCH_START => Body::EpochStart,
+        None if (KIND_COMMENT..=KIND_ERASED).contains(&kind) => Body::Erased,
+        Some(content) => decode_body(kind, revision, content)?,
+        None => return Err(Fault::Malformed("kind")),
+    };
+    let record = Record {
+        epoch,
+        seq,
+        room,
+        ts,
+        region,
+        user,
+        client_msg_id,
+        pseq,
+        verdict,
+        policy_version,
+        audience,
+        source,
+        body,
+    };
+    // What is written twice must agree; the lane of an erased record is all that is left of its kind of body.
+    if u64::from(record.partition().0) != partition {
+        return Err(Fault::Malformed("partition"));
+    }
+    if !matches!(record.body, Body::Erased) && lane_number(record.lane()) != lane {
+        return Err(Fault::Malformed("lane"));
+    }
+    Ok(record)
+}
+
+/// The record without salt and content; header, hash and checksum stay as they are. Erasing twice is erasing once.
+///
+/// Errors: bytes that are not a record are given back by no one.
+pub fn erase(bytes: &[u8]) -> Result<Vec<u8>, Fault> {
+    let parts = Parts::read(bytes)?;
+    let mut out = Vec::with_capacity(parts.header.len() + 6);
+    out.extend_from_slice(parts.header);
+    Encoder(&mut out).fixed32(21, parts.checksum);
+    Ok(out)
+}
+
+/// A record's bytes taken apart, checksum and hash verified.
+struct Parts<'a> {
+    header: &'a [u8],
+    content: Option<&'a [u8]>,
+    checksum: u32,
+}
+
+impl<'a> Parts<'a> {
+    fn read(bytes: &'a [u8]) -> Result<Parts<'a>, Fault> {
+        if bytes.len() > RECORD_BYTES_MAX {
+            return Err(Fault::TooLong);
+        }
+        let mut d = Decoder::new(bytes);
+        for number in [1, 2, 3] {
+            d.number(number)?;
+        }
+        d.bytes_some(4)?;
+        for number in [5, 6] {
+            d.number(number)?;
+        }
+        for text in [7, 8, 9] {
+            d.bytes_some(text)?;
+        }
+        for number in [10, 11, 12, 13, 14] {
+            d.number(number)?;
+        }
+        d.bytes_some(15)?;
+        d.number(16)?;
+        let kind = d.number(17)?;
+        let hashed = d.bytes_some(18)?;
+        let header = &bytes[..bytes.len() - d.rest.len()];
+        let salt = d.bytes_some(19)?;
+        let body = d.bytes_some(20)?;
+        let checksum = d.fixed32(21)?.ok_or("checksum")?;
+        d.end()?;
+        if crc32fast::hash(header) != checksum {
+            return Err(Fault::Checksum);
+        }
+        let whole = !matches!(kind, KIND_EPOCH_START | KIND_ERASED);
+        if hashed.is_some_and(|h| h.len() != 32) || hashed.is_some() != whole || (!whole && salt.is_some()) {
+            return Err(Fault::Malformed("body hash"));
+        }
+        let content = match (salt, body) {
+            (None, None) => None,
+            (Some(salt), Some(body)) => {
+                let salt: &Salt = salt.try_into().map_err(|_| Fault::BodyHash)?;
+                if hashed != Some(&hash(salt, body)[..]) {
+                    return Err(Fault::BodyHash);
+                }
+                Some(body)
+            }
+            _ => return Err(Fault::Malformed("salt and body")),
+        };
+        Ok(Parts { header, content, checksum })
+    }
+}
+
+fn hash(salt: &Salt, body: &[u8]) -> [u8; 32] {
+    let mut context = Context::new(&SHA256);
+    context.update(salt);
+    context.update(body);
+    context.finish().as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
+/// Salts are drawn from the system's generator 256 at a time: one call costs as much as many salts.
+fn fresh_salt() -> Salt {
+    const DRAWN: usize = 256 * size_of::<Salt>();
+    thread_local! {
+        static SALTS: RefCell<(Box<[u8; DRAWN]>, usize)> = RefCell::new((Box::new([0; DRAWN]), DRAWN));
+    }
+    SALTS.with_borrow_mut(|(bytes, used)| {
+        if *used == DRAWN {
+            aws_lc_rs::rand::fill(&mut bytes[..]).expect("the system has a random source");
+            *used = 0;
+        }
+        let salt = bytes[*used..*used + 16].try_into().expect("the buffer holds whole salts");
+        // A salt that stays in memory after use could be found there after its text was erased.
+        bytes[*used..*used + 16].fill(0);
+        *used += 16;
+        salt
+    })
+}
+
+/// Runs with an empty buffer that keeps its room from one record to the next.
+fn with_scratch(run: impl FnOnce(&mut Vec<u8>)) {
+    thread_local! {
+        static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    }
+    SCRATCH.with_borrow_mut(|scratch| {
+        scratch.clear();
+        run(scratch);
+    });
+}
+
+/// Almost every record of a server has one region; its text is shared.
+fn shared_region(region: &str) -> Arc<str> {
+    thread_local! {
+        static LAST: RefCell<Arc<str>> = RefCell::new("local".into());
+    }
+    LAST.with_borrow_mut(|last| {
+        if **last != *region {
+            *last = region.into();
+        }
+        Arc::clone(last)
+    })
+}
+
+fn lane_number(lane: Option<Lane>) -> u64 {
+    match lane {
+        None => 0,
+        Some(Lane::Priority) => 1,
+        Some(Lane::Comment) => 2,
+        Some(Lane::Latest | Lane::Site) => panic!("latest values and banners are not records of a room's log"),
+    }
+}
+
+const KIND_EPOCH_START: u64 = 1;
+const KIND_COMMENT: u64 = 2;
+const KIND_SCORE: u64 = 3;
+const KIND_GIFT: u64 = 4;
+const KIND_RETRACT: u64 = 5;
+const KIND_CONFIG: u64 = 6;
+const KIND_ROOM: u64 = 7;
+const KIND_BAN: u64 = 8;
+const KIND_UNBAN: u64 = 9;
+const KIND_ERASED: u64 = 10;
+
+fn kind_of(body: &Body) -> u64 {
+    match body {
+        Body::EpochStart => KIND_EPOCH_START,
+        Body::Comment(_) => KIND_COMMENT,
+        Body::Score(_) => KIND_SCORE,
+        Body::Gift(_) => KIND_GIFT,
+        Body::Retract(_) => KIND_RETRACT,
+        Body::Config(_) => KIND_CONFIG,
+        Body::Room(_) => KIND_ROOM,
+        Body::Ban(_) => KIND_BAN,
+        Body::Unban(_) => KIND_UNBAN,
+        Body::Erased => KIND_ERASED,
+    }
+}
+
+fn encode_body(body: &Body, e: &mut Encoder<'_>) {
+    match body {
+        Body::EpochStart | Body::Erased => {}
+        Body::Comment(c) => {
+            e.text(1, &c.display);
+            for badge in c.badges.iter() {
+                e.bytes_some(2, badge.as_bytes());
+            }
+            e.text(3, &c.text);
+            e.number(4, c.reply_to.map_or(0, EventId::value));
+        }
+        Body::Score(s) => {
+            e.text(1, s.match_id.as_str());
+            e.text(2, s.provider.as_str());
+            e.text(3, s.event.as_str());
+            e.number(4, s.kind as u64 + 1);
+            e.number(5, s.state as u64 + 1);
+            e.number(6, u64::from(s.home));
+            e.number(7, u64::from(s.away));
+            if let Some(minute) = &s.minute {
+                e.bytes_some(8, minute.as_bytes());
+            }
+            e.bool(9, s.superseded);
+            e.bool(10, s.historical);
+            e.bytes_some(11, &s.digest);
+            if let Some(data) = &s.data {
+                e.bytes_some(12, data.as_bytes());
+            }
+        }
+        Body::Gift(g) => {
+            e.text(1, g.gift_id.as_str());
+            e.text(2, &g.display);
+            e.text(3, &g.item);
+            e.number(4, u64::from(g.count));
+            e.number(5, g.amount_micros);
+            e.text(6, &g.currency);
+        }
+        Body::Retract(r) => {
+            match &r.target {
+                RetractTarget::Event(id) => e.number(1, id.value()),
+                RetractTarget::User(user) => e.text(2, user.as_str()),
+                RetractTarget::All => e.bool(3, true),
+            }
+            e.text(4, &r.reason);
+        }
+        Body::Config(c) => {
+            if let Some(title) = &c.title {
+                e.bytes_some(1, title.as_bytes());
+            }
+            e.number(2, c.state.map_or(0, |s| s as u64 + 1));
+            if let Some(seconds) = c.slow_mode_seconds {
+                e.number_some(3, u64::from(seconds));
+            }
+            if let Some(Some(at)) = c.until_ts {
+                e.number_some(4, at.0);
+            }
+            e.bool(5, c.until_ts == Some(None));
+            e.number(6, c.moderation_policy.map_or(0, |p| p as u64 + 1));
+            if let Some(pinned) = &c.pinned {
+                e.bytes_some(7, &packed(pinned));
+            }
+        }
+        Body::Room(room) => encode_room(room, e),
+        Body::Ban(b) => {
+            e.text(1, b.user.as_str());
+            if let Some(until) = b.until {
+                e.number_some(2, until.0);
+            }
+            e.text(3, &b.reason);
+        }
+        Body::Unban(user) => e.text(1, user.as_str()),
+    }
+}
+
+pub(crate) fn encode_room(room: &Room, e: &mut Encoder<'_>) {
+    e.text(1, &room.title);
+    e.number(2, room.state as u64 + 1);
+    for key in &room.matches {
+        e.text(3, key.as_str());
+    }
+    e.bool(4, room.anonymous_view);
+    e.bool(5, room.anonymous_publish);
+    e.bool(6, room.listed);
+    e.number(7, u64::from(room.rate));
+    e.number(8, u64::from(room.user_rate));
+    e.number(9, u64::from(room.user_burst));
+    if let Some(ms) = room.merge_ms {
+        e.number_some(10, u64::from(ms));
+    }
+    e.number(11, u64::from(room.resume_window_seconds));
+    e.number(12, u64::from(room.retention_days));
+    e.number(13, u64::from(room.slow_mode_seconds));
+    if let Some(at) = room.slow_mode_until {
+        e.number_some(14, at.0);
+    }
+    e.number(15, room.moderation_policy as u64 + 1);
+    e.bytes(16, &packed(&room.pinned));
+    e.number(17, room.version);
+}
+
+fn packed(ids: &[EventId]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut e = Encoder(&mut out);
+    for id in ids {
+        e.varint(id.value());
+    }
+    out
+}
+
+fn unpacked(bytes: &[u8]) -> Result<Vec<EventId>, Broken> {
+    let mut d = Decoder::new(bytes);
+    let mut ids = Vec::new();
+    while !d.rest.is_empty() {
+        ids.push(EventId::new(d.varint()?).ok_or("an event id")?);
+    }
+    Ok(ids)
+}
+
+fn decode_body(kind: u64, revision: u32, bytes: &[u8]) -> Result<Body, Broken> {
+    let mut d = Decoder::new(bytes);
+    let body = match kind {
+        KIND_COMMENT => {
+            let display = d.text(1)?.into();
+            let mut badges: Vec<Arc<str>> = Vec::new();
+            while let Some(badge) = d.text_some(2)? {
+                badges.push(badge.into());
+            }
+            let text = d.text(3)?.into();
+            let reply_to = d.number_some(4)?.map(|id| EventId::new(id).ok_or("reply_to")).transpose()?;
+            Body::Comment(Comment { display, badges: badges.into(), text, reply_to })
+        }
+        KIND_SCORE => Body::Score(Score {
+            match_id: Key::parse(d.text(1)?).ok_or("match_id")?,
+            provider: Key::parse(d.text(2)?).ok_or("provider")?,
+            event: Key::parse(d.text(3)?).ok_or("event")?,
+            revision: Revision(revision),
+            kind: nth(&ScoreKind::ALL, d.number(4)?, "kind")?,
+            state: nth(&ScoreState::ALL, d.number(5)?, "state")?,
+            home: d.number32(6)?,
+            away: d.number32(7)?,
+            minute: d.text_some(8)?.map(Arc::from),
+            superseded: d.bool(9)?,
+            historical: d.bool(10)?,
+            digest: d.bytes_some(11)?.and_then(|b| b.try_into().ok()).ok_or("digest")?,
+            data: d.text_some(12)?.map(Arc::from),
+        }),
+        KIND_GIFT => Body::Gift(Gift {
+            gift_id: Key::parse(d.text(1)?).ok_or("gift_id")?,
+            display: d.text(2)?.into(),
+            item: d.text(3)?.into(),
+            count: d.number32(4)?,
+            amount_micros: d.number(5)?,
+            currency: d.text(6)?.into(),
+        }),
+        KIND_RETRACT => {
+            let target = match (d.number_some(1)?, d.text_some(2)?, d.bool(3)?) {
+                (Some(id), None, false) => RetractTarget::Event(EventId::new(id).ok_or("target")?),
+                (None, Some(user), false) => RetractTarget::User(UserId::parse(user).ok_or("target")?),
+                (None, None, true) => RetractTarget::All,
+                _ => return Err("target"),
+            };
+            Body::Retract(Retract { target, reason: d.text(4)?.into() })
+        }
+        KIND_CONFIG => {
+            let title = d.text_some(1)?.map(Arc::from);
+            let state = d.number_some(2)?.map(|n| nth(&RoomState::ALL, n, "state")).transpose()?;
+            let slow_mode_seconds = d.number_some(3)?.map(|n| u32::try_from(n).map_err(|_| "slow mode")).transpose()?;
+            let until = d.number_some(4)?.map(Wall);
+            let until_ts = match (until, d.bool(5)?) {
+                (None, false) => None,
+                (Some(at), false) => Some(Some(at)),
+                (None, true) => Some(None),
+                (Some(_), true) => return Err("until_ts"),
+            };
+            let moderation_policy = d.number_some(6)?.map(|n| nth(&Policy::ALL, n, "policy")).transpose()?;
+            let pinned = d.bytes_some(7)?.map(unpacked).transpose()?.map(Arc::from);
+            Body::Config(Config { title, state, slow_mode_seconds, until_ts, moderation_policy, pinned })
+        }
+        KIND_ROOM => Body::Room(Arc::new(decode_room(&mut d)?)),
+        KIND_BAN => Body::Ban(Ban {
+            user: UserId::parse(d.text(1)?).ok_or("user")?,
+            until: d.number_some(2)?.map(Wall),
+            reason: d.text(3)?.into(),
+        }),
+        KIND_UNBAN => Body::Unban(UserId::parse(d.text(1)?).ok_or("user")?),
+        _ => return Err("kind"),
+    };
+    d.end()?;
+    Ok(body)
+}
+
+pub(crate) fn decode_room(d: &mut Decoder<'_>) -> Result<Room, Broken> {
+    Ok(Room {
+        title: d.text(1)?.into(),
+        state: nth(&RoomState::ALL, d.number(2)?, "state")?,
+        matches: {
+            let mut matches = Vec::new();
+            while let Some(key) = d.text_some(3)? {
+                matches.push(Key::parse(key).ok_or("match")?);
+            }
+            matches
+        },
+        anonymous_view: d.bool(4)?,
+        anonymous_publish: d.bool(5)?,
+        listed: d.bool(6)?,
+        rate: d.number32(7)?,
+        user_rate: d.number32(8)?,
+        user_burst: d.number32(9)?,
+        merge_ms: d.number_some(10)?.map(|n| u32::try_from(n).map_err(|_| "merge_ms")).transpose()?,
+        resume_window_seconds: d.number32(11)?,
+        retention_days: d.number32(12)?,
+        slow_mode_seconds: d.number32(13)?,
+        slow_mode_until: d.number_some(14)?.map(Wall),
+        moderation_policy: nth(&Policy::ALL, d.number(15)?, "policy")?,
+        pinned: d.bytes_some(16)?.map(unpacked).transpose()?.unwrap_or_default(),
+        version: d.number(17)?,
+    })
+}
+
+/// The value at a place of a closed list, counted from 1.
+fn nth<T: Copy>(all: &[(T, &str)], place: u64, what: &'static str) -> Result<T, Broken> {
+    let idx = usize::try_from(place).ok().and_then(|n| n.checked_sub(1)).ok_or(what)?;
+    all.get(idx).map(|(value, _)| *value).ok_or(what)
+}
+
+/// An optional name of the header: empty is absent.
+fn name<T>(text: &str, parse: fn(&str) -> Option<T>, what: &'static str) -> Result<Option<T>, Broken> {
+    if text.is_empty() { Ok(None) } else { parse(text).map(Some).ok_or(what) }
+}

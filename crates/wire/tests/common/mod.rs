@@ -1,0 +1,163 @@
+//! Golden files: what was written once must be written for ever. `GOLDEN=write` renews them on purpose.
+
+use std::path::PathBuf;
+
+use grandstand_core::ids::{Epoch, EventId, Pseq, Revision, Seq};
+use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
+use grandstand_core::record::{
+    Audience, Ban, Body, Comment, Config, Gift, Policy, Record, Retract, RetractTarget, Room, RoomState, Score,
+    ScoreKind, ScoreState, Source, Verdict,
+};
+use grandstand_core::time::Wall;
+
+pub fn golden(name: &str, written: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("GOLDEN").is_some_and(|v| v == "write") {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, written).unwrap();
+        return;
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    assert_eq!(written, kept, "{} is not what is written today", path.display());
+}
+
+pub fn room() -> RoomId {
+    RoomId::parse("match:2022-final").unwrap()
+}
+
+pub fn key(text: &str) -> Key {
+    Key::parse(text).unwrap()
+}
+
+pub fn id(seq: u64) -> EventId {
+    EventId::at(Epoch::new(25_560).unwrap(), Seq::new(seq).unwrap())
+}
+
+pub fn record(seq: u64, body: Body) -> Record {
+    let pseq = match body {
+        Body::Score(_) | Body::Gift(_) | Body::Retract(_) | Body::Config(_) => Some(Pseq(seq)),
+        _ => None,
+    };
+    let author = matches!(body, Body::Comment(_) | Body::Gift(_));
+    Record {
+        epoch: id(seq).epoch(),
+        seq: id(seq).seq(),
+        room: (!matches!(body, Body::EpochStart)).then(room),
+        ts: Wall(1_779_048_873_122 + seq),
+        region: "local".into(),
+        user: author.then(|| UserId::parse("u_q9z").unwrap()),
+        client_msg_id: author.then(|| ClientMsgId::parse("abc123").unwrap()),
+        pseq,
+        verdict: if author { Verdict::Allow } else { Verdict::Unjudged },
+        policy_version: 3,
+        audience: Audience::Everyone,
+        source: None,
+        body,
+    }
+}
+
+pub fn score() -> Score {
+    Score {
+        match_id: key("worldcup:ARG-FRA:2022-12-18"),
+        provider: key("openfootball"),
+        event: key("goal:5512"),
+        revision: Revision(1),
+        kind: ScoreKind::Goal,
+        state: ScoreState::Confirmed,
+        home: 3,
+        away: 2,
+        minute: Some("108".into()),
+        superseded: false,
+        historical: false,
+        digest: *b"0123456789abcdef",
+        data: None,
+    }
+}
+
+/// One record of every body, and of every shape a body has.
+pub fn samples() -> Vec<(&'static str, Record)> {
+    let comment = Comment {
+        display: "Ada \"the\" Countess".into(),
+        badges: ["sub".into(), "vip".into()].into(),
+        text: "no way 😀\n<b>\u{2028}\u{202f}\\".into(),
+        reply_to: Some(id(1)),
+    };
+    let bare = Comment { display: "a".into(), badges: [].into(), text: "x".into(), reply_to: None };
+    let late = Score {
+        revision: Revision(2),
+        kind: ScoreKind::Correction,
+        state: ScoreState::Withdrawn,
+        minute: None,
+        superseded: true,
+        historical: true,
+        data: Some("{\"var\":true}".into()),
+        ..score()
+    };
+    let retract = |target| Body::Retract(Retract { target, reason: "policy.toxicity".into() });
+    let mut settings = Room::fresh("Final");
+    settings.matches = vec![key("worldcup:ARG-FRA:2022-12-18")];
+    settings.pinned = vec![id(2), id(3)];
+    settings.merge_ms = Some(0);
+    settings.slow_mode_until = Some(Wall(0));
+    settings.version = 9;
+    let mut from_raw = record(4, Body::Comment(bare.clone()));
+    from_raw.source = Some(Source { log: "raw".into(), id: id(77) });
+    from_raw.audience = Audience::Author;
+    vec![
+        ("epoch_start", record(0, Body::EpochStart)),
+        ("comment", record(2, Body::Comment(comment))),
+        ("comment_bare", record(3, Body::Comment(bare))),
+        ("comment_from_raw", from_raw),
+        ("score_event", record(5, Body::Score(score()))),
+        ("score_event_late", record(6, Body::Score(late))),
+        (
+            "gift",
+            record(
+                7,
+                Body::Gift(Gift {
+                    gift_id: key("pay:1"),
+                    display: "Ada".into(),
+                    item: "rocket".into(),
+                    count: 3,
+                    amount_micros: 4_990_000,
+                    currency: "EUR".into(),
+                }),
+            ),
+        ),
+        ("retract_event", record(8, retract(RetractTarget::Event(id(2))))),
+        ("retract_user", record(9, retract(RetractTarget::User(UserId::parse("u_q9z").unwrap())))),
+        ("retract_all", record(10, retract(RetractTarget::All))),
+        (
+            "config",
+            record(
+                11,
+                Body::Config(Config {
+                    title: Some("Final".into()),
+                    state: Some(RoomState::Settling),
+                    slow_mode_seconds: Some(30),
+                    until_ts: Some(Some(Wall(1_779_049_473_000))),
+                    moderation_policy: Some(Policy::PreModerate),
+                    pinned: Some([id(2)].into()),
+                }),
+            ),
+        ),
+        (
+            "config_open_ended",
+            record(12, Body::Config(Config { slow_mode_seconds: Some(0), until_ts: Some(None), ..Config::default() })),
+        ),
+        ("room", record(13, Body::Room(settings.into()))),
+        (
+            "ban",
+            record(
+                14,
+                Body::Ban(Ban {
+                    user: UserId::parse("u_q9z").unwrap(),
+                    until: Some(Wall(1_779_049_473_000)),
+                    reason: "spam".into(),
+                }),
+            ),
+        ),
+        ("unban", record(15, Body::Unban(UserId::parse("u_q9z").unwrap()))),
+        ("erased", record(16, Body::Erased)),
+    ]
+}

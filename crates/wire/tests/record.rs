@@ -1,0 +1,329 @@
+//! The record's bytes: golden, round trip, damage, erase.
+
+mod common;
+
+use std::fmt::Write;
+
+use common::{golden, samples};
+use grandstand_core::ids::{Epoch, EventId, Pseq, Revision, Seq};
+use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
+use grandstand_core::record::{
+    Audience, Ban, Body, Comment, Config, Gift, Policy, Record, Retract, RetractTarget, Room, RoomState, Score,
+    ScoreKind, ScoreState, Source, Verdict,
+};
+use grandstand_core::time::Wall;
+use grandstand_wire::record::{Fault, RECORD_BYTES_MAX, decode, encode, encode_salted, erase};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::{Just, Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
+use proptest::sample::select;
+
+fn bytes(record: &Record) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode_salted(record, b"0123456789abcdef", &mut out);
+    out
+}
+
+#[test]
+fn every_body_has_the_bytes_it_always_had() {
+    let mut text = String::new();
+    for (name, record) in samples() {
+        let bytes = bytes(&record);
+        let hex = bytes.iter().fold(String::new(), |mut hex, b| {
+            write!(hex, "{b:02x}").unwrap();
+            hex
+        });
+        writeln!(text, "{name} {hex}").unwrap();
+        assert_eq!(decode(&bytes).as_ref(), Ok(&record), "{name}");
+    }
+    golden("records.txt", &text);
+}
+
+#[test]
+fn two_encodings_of_one_record_differ_in_salt_and_hash_alone() {
+    let (_, record) = &samples()[1];
+    let (mut one, mut two) = (Vec::new(), Vec::new());
+    encode(record, &mut one);
+    encode(record, &mut two);
+    assert_ne!(one, two);
+    assert_eq!(one.len(), two.len());
+    assert_eq!(decode(&one), decode(&two));
+}
+
+#[test]
+fn an_erase_leaves_header_and_hash_and_no_byte_of_the_content() {
+    for (name, record) in samples() {
+        let whole = bytes(&record);
+        let erased = erase(&whole).unwrap();
+        let read = decode(&erased).unwrap();
+        let body = if record.body == Body::EpochStart { Body::EpochStart } else { Body::Erased };
+        assert_eq!(read, Record { body, ..record.clone() }, "{name}");
+        assert_eq!(erase(&erased).as_ref(), Ok(&erased), "{name}: erasing twice is erasing once");
+        let text = String::from_utf8_lossy(&erased).into_owned();
+        for content in ["no way", "Ada", "rocket", "toxicity", "spam", "0123456789abcdef"] {
+            assert!(!text.contains(content), "{name} keeps {content}");
+        }
+        let header = erased.len() - 6;
+        assert_eq!(erased[..header], whole[..header], "{name}");
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_found() {
+    for (name, record) in samples() {
+        for whole in [bytes(&record), erase(&bytes(&record)).unwrap()] {
+            for i in 0..whole.len() * 8 {
+                let mut damaged = whole.clone();
+                damaged[i / 8] ^= 1 << (i % 8);
+                assert!(decode(&damaged).is_err(), "{name}, bit {i}");
+                assert!(erase(&damaged).is_err(), "{name}, bit {i}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_cut_and_every_addition_is_found() {
+    for (name, record) in samples() {
+        let whole = bytes(&record);
+        for len in 0..whole.len() {
+            assert!(decode(&whole[..len]).is_err(), "{name} cut to {len}");
+        }
+        assert!(decode(&[&whole[..], &[0]].concat()).is_err(), "{name}");
+        assert!(decode(&[&whole[..], &whole[..]].concat()).is_err(), "{name}");
+        // A field that this format does not have: number 22, varint 1.
+        assert!(decode(&[&whole[..], &[0xb0, 1, 1]].concat()).is_err(), "{name}");
+    }
+}
+
+#[test]
+fn damage_of_header_and_of_content_are_told_apart() {
+    let whole = bytes(&samples()[1].1);
+    let at = |needle: &[u8]| whole.windows(needle.len()).position(|w| w == needle).unwrap();
+    let damaged = |i: usize| {
+        let mut damaged = whole.clone();
+        damaged[i] ^= 1;
+        decode(&damaged)
+    };
+    assert_eq!(damaged(at(b"u_q9z")), Err(Fault::Checksum));
+    assert_eq!(damaged(at(b"no way")), Err(Fault::BodyHash));
+    assert_eq!(damaged(at(b"0123456789abcdef")), Err(Fault::BodyHash));
+    assert_eq!(damaged(whole.len() - 1), Err(Fault::Checksum));
+}
+
+#[test]
+fn lengths_of_gigabytes_and_endless_varints_are_refused_unread() {
+    assert_eq!(decode(&vec![0; RECORD_BYTES_MAX + 1]), Err(Fault::TooLong));
+    assert_eq!(decode(&[0x22, 0xff, 0xff, 0xff, 0xff, 0x0f]), Err(Fault::Malformed("a length")));
+    assert_eq!(
+        decode(&[0x22, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]),
+        Err(Fault::Malformed("a length"))
+    );
+    assert_eq!(
+        decode(&[0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]),
+        Err(Fault::Malformed("a varint"))
+    );
+    assert_eq!(decode(&[0x08, 0x80, 0x00]), Err(Fault::Malformed("a varint")), "a longer form than need be");
+    // Deep groups (wire type 3) are no field of this format.
+    assert!(decode(&[0x0b; 1000]).is_err());
+    assert!(decode(&[]).is_err());
+}
+
+fn text() -> impl Strategy<Value = std::sync::Arc<str>> {
+    "\\PC{0,40}".prop_map(Into::into)
+}
+
+fn event_id() -> impl Strategy<Value = EventId> {
+    (1..=Epoch::MAX, 0..=Seq::MAX).prop_map(|(e, s)| EventId::at(Epoch::new(e).unwrap(), Seq::new(s).unwrap()))
+}
+
+fn key() -> impl Strategy<Value = Key> {
+    "[^\\pC]{1,30}".prop_map(|t| Key::parse(&t).unwrap())
+}
+
+fn user() -> impl Strategy<Value = UserId> {
+    "[^\\pC]{1,16}".prop_map(|t| UserId::parse(&t).unwrap())
+}
+
+fn wall() -> impl Strategy<Value = Wall> {
+    any::<u64>().prop_map(Wall)
+}
+
+fn comment() -> impl Strategy<Value = Body> {
+    (text(), vec(text(), 0..4), text(), option::of(event_id())).prop_map(|(display, badges, text, reply_to)| {
+        Body::Comment(Comment { display, badges: badges.into(), text, reply_to })
+    })
+}
+
+fn score() -> impl Strategy<Value = Body> {
+    let ids = (key(), key(), key(), 1..=1_000_000u32);
+    let state = (select(&ScoreKind::ALL[..]), select(&ScoreState::ALL[..]), any::<u32>(), any::<u32>());
+    (ids, state, option::of(text()), any::<(bool, bool, [u8; 16])>(), option::of(text())).prop_map(
+        |(
+            (match_id, provider, event, revision),
+            (kind, state, home, away),
+            minute,
+            (superseded, historical, digest),
+            data,
+        )| {
+            Body::Score(Score {
+                match_id,
+                provider,
+                event,
+                revision: Revision(revision),
+                kind: kind.0,
+                state: state.0,
+                home,
+                away,
+                minute,
+                superseded,
+                historical,
+                digest,
+                data,
+            })
+        },
+    )
+}
+
+fn gift() -> impl Strategy<Value = Body> {
+    (key(), text(), text(), any::<(u32, u64)>(), text()).prop_map(
+        |(gift_id, display, item, (count, amount_micros), currency)| {
+            Body::Gift(Gift { gift_id, display, item, count, amount_micros, currency })
+        },
+    )
+}
+
+fn retract() -> impl Strategy<Value = Body> {
+    let target = prop_oneof![
+        event_id().prop_map(RetractTarget::Event),
+        user().prop_map(RetractTarget::User),
+        Just(RetractTarget::All)
+    ];
+    (target, text()).prop_map(|(target, reason)| Body::Retract(Retract { target, reason }))
+}
+
+fn config() -> impl Strategy<Value = Body> {
+    (
+        option::of(text()),
+        option::of(select(&RoomState::ALL[..])),
+        any::<Option<u32>>(),
+        option::of(option::of(wall())),
+        option::of(select(&Policy::ALL[..])),
+        option::of(vec(event_id(), 0..4)),
+    )
+        .prop_map(|(title, state, slow_mode_seconds, until_ts, policy, pinned)| {
+            Body::Config(Config {
+                title,
+                state: state.map(|s| s.0),
+                slow_mode_seconds,
+                until_ts,
+                moderation_policy: policy.map(|p| p.0),
+                pinned: pinned.map(Into::into),
+            })
+        })
+}
+
+fn settings() -> impl Strategy<Value = Body> {
+    let flags = any::<(bool, bool, bool)>();
+    let numbers = any::<(u32, u32, u32, Option<u32>, u32, u32, u32, u64)>();
+    let lists = (vec(key(), 0..4), vec(event_id(), 0..4));
+    (text(), select(&RoomState::ALL[..]), select(&Policy::ALL[..]), flags, numbers, lists, option::of(wall())).prop_map(
+        |(title, state, policy, flags, n, (matches, pinned), slow_mode_until)| {
+            Body::Room(
+                Room {
+                    title,
+                    state: state.0,
+                    matches,
+                    anonymous_view: flags.0,
+                    anonymous_publish: flags.1,
+                    listed: flags.2,
+                    rate: n.0,
+                    user_rate: n.1,
+                    user_burst: n.2,
+                    merge_ms: n.3,
+                    resume_window_seconds: n.4,
+                    retention_days: n.5,
+                    slow_mode_seconds: n.6,
+                    slow_mode_until,
+                    moderation_policy: policy.0,
+                    pinned,
+                    version: n.7,
+                }
+                .into(),
+            )
+        },
+    )
+}
+
+fn body() -> impl Strategy<Value = Body> {
+    prop_oneof![
+        Just(Body::EpochStart),
+        Just(Body::Erased),
+        comment(),
+        score(),
+        gift(),
+        retract(),
+        config(),
+        settings(),
+        (user(), option::of(wall()), text()).prop_map(|(user, until, reason)| Body::Ban(Ban { user, until, reason })),
+        user().prop_map(Body::Unban),
+    ]
+}
+
+fn any_record() -> impl Strategy<Value = Record> {
+    let names = (
+        option::of("[a-z0-9][a-z0-9:_.-]{0,20}".prop_map(|t| RoomId::parse(&t).unwrap())),
+        option::of(user()),
+        option::of("[ -~]{1,20}".prop_map(|t| ClientMsgId::parse(&t).unwrap())),
+        option::of((text(), event_id()).prop_map(|(log, id)| Source { log, id })),
+    );
+    let verdict = select(vec![Verdict::Unjudged, Verdict::Allow, Verdict::Flag, Verdict::Block]);
+    let audience = select(vec![Audience::Everyone, Audience::Author, Audience::Nobody]);
+    (event_id(), names, wall(), text(), option::of(1..u64::MAX), (verdict, any::<u32>(), audience), body()).prop_map(
+        |(id, (room, user, client_msg_id, source), ts, region, pseq, (verdict, policy_version, audience), body)| {
+            Record {
+                epoch: id.epoch(),
+                seq: id.seq(),
+                room,
+                ts,
+                region,
+                user,
+                client_msg_id,
+                pseq: pseq.map(Pseq),
+                verdict,
+                policy_version,
+                audience,
+                // A source without a name would be no source.
+                source: source.filter(|s| !s.log.is_empty()),
+                body,
+            }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn every_record_survives_its_bytes(record in any_record()) {
+        let mut out = b"before".to_vec();
+        encode(&record, &mut out);
+        prop_assert_eq!(&out[..6], b"before");
+        prop_assert_eq!(decode(&out[6..]), Ok(record.clone()));
+        let erased = decode(&erase(&out[6..]).unwrap()).unwrap();
+        prop_assert_eq!(erased.event_id(), record.event_id());
+        prop_assert!(matches!(erased.body, Body::Erased | Body::EpochStart));
+    }
+
+    #[test]
+    fn damaged_bytes_never_read_as_valid(record in any_record(), at in any::<proptest::sample::Index>(), with in 1..=255u8) {
+        let mut damaged = bytes(&record);
+        let at = at.index(damaged.len());
+        damaged[at] ^= with;
+        prop_assert!(decode(&damaged).is_err());
+    }
+
+    #[test]
+    fn no_bytes_panic(bytes in vec(any::<u8>(), 0..300)) {
+        prop_assert!(decode(&bytes).is_err());
+        prop_assert!(erase(&bytes).is_err());
+    }
+}
