@@ -45,7 +45,7 @@ pub trait Log: Send {
     fn idle(&mut self) -> Result<(), WriteFault>;
 
     /// Takes body and salt from these records (at most [`RETAIN_ROWS_MAX`]); headers and checksums stay. Ids that are not
-    /// there or erased already are passed over. Returns how many were erased, durably, in one commit. Errors as for `append`.
+    /// there, erased already or an EpochStart's are passed over. Returns how many were erased, durably, in one commit. Errors as for `append`.
     fn erase(&mut self, ids: &[EventId]) -> Result<usize, WriteFault>;
 
     /// One step of retention, at most [`RETAIN_ROWS_MAX`] rows in one commit. Call again while `more`. The head's record is

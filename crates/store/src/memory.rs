@@ -250,7 +250,7 @@ impl Entries {
 
     fn erase(&mut self, id: u64) -> bool {
         let Some(entry) = self.records.get_mut(&id) else { return false };
-        if matches!(entry.record.body, Body::Erased) {
+        if matches!(entry.record.body, Body::Erased | Body::EpochStart) {
             return false;
         }
         entry.record = Arc::new(Record { body: Body::Erased, ..(*entry.record).clone() });
