@@ -7,6 +7,7 @@
 
 pub mod codes;
 pub mod event;
+pub mod export;
 pub mod http;
 pub mod json;
 pub mod limits;

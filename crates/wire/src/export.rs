@@ -1,0 +1,132 @@
+//! One record as one line of JSON: the room's log as `GET /admin/rooms/{room}/export` gives it, for checkers and archives.
+//!
+//! A line is the viewers' event with what only the log knows added: `ts`, `epoch`, `seq`, the author's key, the provider,
+//! who may see it. Records that no viewer is sent (`epoch_start`, `room`, `ban`, `unban`, `erased`) are control lines.
+
+use grandstand_core::names::{ClientMsgId, RoomId, UserId};
+use grandstand_core::record::{Audience, Body, Record, Room, Verdict};
+
+use crate::event;
+use crate::json::{self, Writer, write_str};
+
+/// The `type` of a record's line, and whether it is a control line: no viewer is sent such an event.
+pub fn kind(record: &Record) -> (&'static str, bool) {
+    match record.body {
+        Body::Comment(_) => ("comment", false),
+        Body::Score(_) => ("score_event", false),
+        Body::Gift(_) => ("gift", false),
+        Body::Retract(_) => ("retract", false),
+        Body::Config(_) => ("config", false),
+        // What it was is gone; that it was is part of the order.
+        Body::Erased => ("erased", false),
+        Body::EpochStart => ("epoch_start", true),
+        Body::Room(_) => ("room", true),
+        Body::Ban(_) => ("ban", true),
+        Body::Unban(_) => ("unban", true),
+    }
+}
+
+/// Appends the record's line, line end included.
+pub fn write_line(record: &Record, out: &mut Vec<u8>) {
+    let (kind, _) = kind(record);
+    let mut line = Writer::event(out, kind, record.room.as_ref());
+    line.number("event_id", record.event_id().value()).number_if("pseq", record.pseq.map(|p| p.0));
+    event::members(record, &mut line);
+    match &record.body {
+        Body::Comment(_) => {}
+        body => {
+            control_members(body, &mut line);
+            line.time("ts", record.ts);
+        }
+    }
+    line.number("epoch", u64::from(record.epoch.value())).number("seq", record.seq.value());
+    line.text_if("client_msg_id", record.client_msg_id.as_ref().map(ClientMsgId::as_str));
+    if !matches!(record.body, Body::Comment(_) | Body::Gift(_)) {
+        line.text_if("by", record.user.as_ref().map(UserId::as_str));
+    }
+    match record.audience {
+        Audience::Everyone => {}
+        Audience::Author => {
+            line.text("audience", "author");
+        }
+        Audience::Nobody => {
+            line.text("audience", "nobody");
+        }
+    }
+    match record.verdict {
+        Verdict::Unjudged => {}
+        Verdict::Allow => {
+            line.text("verdict", "allow");
+        }
+        Verdict::Flag => {
+            line.text("verdict", "flag");
+        }
+        Verdict::Block => {
+            line.text("verdict", "block");
+        }
+    }
+    if let Some(source) = &record.source {
+        line.text("source_log", &source.log).number("source_id", source.id.value());
+    }
+    line.end();
+    out.push(b'\n');
+}
+
+fn control_members(body: &Body, line: &mut Writer<'_>) {
+    match body {
+        Body::Score(score) => {
+            line.text("provider", score.provider.as_str());
+            if let Some(data) = &score.data {
+                line.with("data", |out| write_data(data, out));
+            }
+        }
+        Body::Room(room) => {
+            line.with("settings", |out| write_settings(None, room, out));
+        }
+        Body::Ban(ban) => {
+            line.text("user_id", ban.user.as_str());
+            match ban.until {
+                Some(at) => line.time("until_ts", at),
+                None => line.raw("until_ts", "null"),
+            };
+            line.text("reason", &ban.reason);
+        }
+        Body::Unban(user) => {
+            line.text("user_id", user.as_str());
+        }
+        Body::EpochStart | Body::Comment(_) | Body::Gift(_) | Body::Retract(_) | Body::Config(_) | Body::Erased => {}
+    }
+}
+
+/// A provider's data on one line, whatever its spelling; what is not JSON is given as the text it is.
+fn write_data(data: &str, out: &mut Vec<u8>) {
+    match json::parse(data) {
+        Ok(value) => value.write_canonical(out),
+        Err(_) => write_str(data, out),
+    }
+}
+
+/// Appends every setting of a room, with the names that `PUT /admin/rooms/{room}` takes.
+pub fn write_settings(id: Option<&RoomId>, room: &Room, out: &mut Vec<u8>) {
+    let mut settings = Writer::object(out);
+    settings.text_if("room_id", id.map(RoomId::as_str));
+    settings.text("title", &room.title).text("state", room.state.name());
+    settings.list("matches", &room.matches, |key, out| write_str(key.as_str(), out));
+    settings.bool("anonymous_view", room.anonymous_view).bool("anonymous_publish", room.anonymous_publish);
+    settings.bool("listed", room.listed).number("rate", u64::from(room.rate));
+    settings.number("user_rate", u64::from(room.user_rate)).number("user_burst", u64::from(room.user_burst));
+    match room.merge_ms {
+        Some(ms) => settings.number("merge_ms", u64::from(ms)),
+        None => settings.raw("merge_ms", "null"),
+    };
+    settings.number("resume_window", u64::from(room.resume_window_seconds));
+    settings.number("retention", u64::from(room.retention_days));
+    settings.number("slow_mode_seconds", u64::from(room.slow_mode_seconds));
+    match room.slow_mode_until {
+        Some(at) => settings.time("until_ts", at),
+        None => settings.raw("until_ts", "null"),
+    };
+    settings.text("moderation_policy", room.moderation_policy.name()).text("sampling", "none");
+    settings.numbers("pinned", room.pinned.iter().map(|id| id.value()));
+    settings.number("version", room.version).end();
+}
