@@ -4,11 +4,22 @@
 //! nor serde, reads no clock and does no I/O, so the embedded server, a cluster and the simulator run the same rules.
 #![forbid(unsafe_code)]
 
+pub mod claims;
+pub mod dedupe;
+pub mod hash;
 pub mod ids;
 pub mod names;
 pub mod owner;
+pub mod planted;
+pub mod rate;
+pub mod reader;
 pub mod record;
+pub mod reject;
+pub mod revision;
 pub mod rng;
+pub mod rooms;
 pub mod routing;
+pub mod slow_mode;
+pub mod text;
 pub mod time;
 pub mod viewer;

@@ -1,172 +1,263 @@
-//! The owner of one log: what may be asked of it and what it answers.
+//! The owner of a log: the one place that decides what happened in its rooms, and in which order.
+//!
+//! Like the clerk of a court: he hears each party, notes who waits, writes the day's entries in one go, and only when the
+//! book has been closed over them does anything count. `submit` checks a command against what is in the log and holds its
+//! claims; `seal` gives ids to all that waits, checking ban, room state and policy once more against what the same batch
+//! already holds; `on_committed` takes the records in, by the same code that recovery uses, and only then answers.
+//!
+//! It must never answer, show or change anything before the commit returned, give one id to two records that anyone can
+//! have seen, or leave a command without its one answer.
+//!
+//! The awkward case: a failed batch. Its ids were never seen, so they are given again; its claims are let go; its commands
+//! are told to retry. An unknown outcome has no method here: the process ends and the log is read again.
+//!
+//! Numbers: blueprint section 3 and protocol.md.
 
+pub mod answer;
+pub mod checkpoint;
+pub mod command;
+pub mod view;
+
+mod admit;
+mod commit;
+mod recover;
+mod seal;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{EventId, Partition, Revision, Seq};
-use crate::names::{ClientMsgId, Key, RoomId, UserId};
-use crate::record::{Policy, RetractTarget, Room, RoomState, ScoreKind, ScoreState};
-use crate::time::Wall;
+use crate::claims::Claims;
+use crate::dedupe;
+use crate::hash::Seeded;
+use crate::ids::{Epoch, EpochSpan, Position, Seq};
+use crate::names::{Key, RoomId, UserId};
+use crate::rate::Gcra;
+use crate::reader::Reader;
+use crate::record::Room;
+use crate::slow_mode;
+use crate::time::{Mono, Wall};
 
-/// The caller's token of one command; comes back with its answer.
-pub type Tag = u64;
+pub use crate::owner::answer::{Answer, Failure, Output};
+pub use crate::owner::checkpoint::{LogCheckpoint, RoomCheckpoint};
+pub use crate::owner::command::{Author, Command, GiftIn, Publish, Standing, Tag};
+pub use crate::owner::view::RoomView;
+pub use crate::reject::{Code, Reject};
+pub use crate::revision::ScoreIn;
+pub use crate::rooms::RoomChange;
 
-/// Who speaks, as the token says.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Author {
-    pub user: UserId,
-    pub display: Arc<str>,
-    pub badges: Arc<[Arc<str>]>,
-    pub standing: Standing,
+/// What an owner is told once.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Written into each record; `local` when embedded.
+    pub region: Arc<str>,
+    /// Development mode: a room is made by its first comment or score.
+    pub create_on_use: bool,
+    /// Rooms that may be made on first use.
+    pub rooms_max: usize,
+    /// Comments between check and commit; past it `overloaded`.
+    pub pending_max: usize,
+    /// As above, for scores, gifts and operators.
+    pub pending_priority_max: usize,
+    /// How long the classifier has for a verdict.
+    pub verdict_within: Duration,
+    /// What clients are told to wait when refused for load.
+    pub retry_after: Duration,
+    /// The last seq of an epoch; 2^32 but in tests.
+    pub seq_max: u64,
+    /// Seed of the maps' hasher: chance in a server, the scenario's in a simulation. No decision depends on it.
+    pub seed: u64,
 }
 
-/// Which rates hold for an author.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
-    Viewer,
-    /// Exempt of slow mode.
-    Moderator,
-    /// Exempt of every rate.
-    Backend,
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            region: "local".into(),
+            create_on_use: false,
+            rooms_max: 10_000,
+            pending_max: 8_192,
+            pending_priority_max: 1_024,
+            verdict_within: Duration::from_millis(80),
+            retry_after: Duration::from_millis(500),
+            seq_max: Seq::MAX,
+            seed: 0,
+        }
+    }
 }
 
-/// A comment asked for. The text has passed the text rule already.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Publish {
-    pub room: RoomId,
-    pub author: Author,
-    pub client_msg_id: ClientMsgId,
-    pub text: Arc<str>,
-    pub reply_to: Option<EventId>,
+pub struct Owner {
+    settings: Settings,
+    hasher: Seeded,
+    /// Every slot by its room's name.
+    index: HashMap<RoomId, usize, Seeded>,
+    /// Rooms that are in the log, by name.
+    order: BTreeMap<RoomId, usize>,
+    slots: Vec<Slot>,
+    /// Rooms that show a match.
+    matches: BTreeMap<Key, BTreeSet<usize>>,
+    /// When a room's slow mode ends by itself.
+    slow_ends: BTreeSet<(Wall, usize)>,
+    reader: Reader,
+    /// Log time of the newest record.
+    ts: Wall,
+    /// The epoch this owner writes in once started.
+    epoch: Option<Epoch>,
+    waiting: VecDeque<seal::Waiting>,
+    judging: BTreeMap<Tag, seal::Comment>,
+    flight: Option<commit::Flight>,
+    /// Comments and other commands between submit and answer.
+    n_comments: usize,
+    n_priority: usize,
+    out: VecDeque<Output>,
+    /// When to look whether a user has gone quiet.
+    quiet: VecDeque<(Wall, usize, UserId)>,
+    clock: (Mono, Wall),
+    #[cfg(feature = "planted")]
+    leaked: u64,
 }
 
-/// A score event as a provider sent it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ScoreIn {
-    pub match_id: Key,
-    pub provider: Key,
-    pub event: Key,
-    /// `None`: minted by arrival for each different payload.
-    pub revision: Option<Revision>,
-    pub kind: ScoreKind,
-    pub state: ScoreState,
-    pub home: u32,
-    pub away: u32,
-    pub minute: Option<Arc<str>>,
-    pub historical: bool,
-    /// Digest of the canonical payload.
-    pub digest: [u8; 16],
-    pub data: Option<Arc<str>>,
-    /// Binds the match to this room where rooms are made on first use.
-    pub room: Option<RoomId>,
+/// A room and what is under way in it.
+struct Slot {
+    room: RoomId,
+    /// `None` until the log holds a record of the room.
+    view: Option<RoomView>,
+    users: HashMap<UserId, User, Seeded>,
+    rate: Gcra,
+    /// Since the last checkpoint.
+    changed: bool,
 }
 
-/// A gift asked for by a backend; `gift_id` is the idempotency key.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct GiftIn {
-    pub room: RoomId,
-    pub user: UserId,
-    pub gift: crate::record::Gift,
+/// One (room, user).
+struct User {
+    keys: dedupe::Window,
+    claims: Claims<Tag>,
+    slow: slow_mode::Clock,
+    rate: Gcra,
 }
 
-/// Only what changes; `None` leaves a setting as it is.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct RoomChange {
-    pub title: Option<Arc<str>>,
-    pub state: Option<RoomState>,
-    pub matches: Option<Vec<Key>>,
-    pub anonymous_view: Option<bool>,
-    pub anonymous_publish: Option<bool>,
-    pub listed: Option<bool>,
-    pub rate: Option<u32>,
-    pub user_rate: Option<u32>,
-    pub user_burst: Option<u32>,
-    /// `Some(None)` follows the room's size.
-    pub merge_ms: Option<Option<u32>>,
-    pub resume_window_seconds: Option<u32>,
-    pub retention_days: Option<u32>,
-    pub slow_mode_seconds: Option<u32>,
-    pub slow_mode_until: Option<Option<Wall>>,
-    pub moderation_policy: Option<Policy>,
-    pub pinned: Option<Vec<EventId>>,
+impl User {
+    fn new(hasher: Seeded) -> User {
+        User {
+            keys: dedupe::Window::new(hasher),
+            claims: Claims::new(hasher),
+            slow: slow_mode::Clock::default(),
+            rate: Gcra::default(),
+        }
+    }
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Command {
-    Publish(Publish),
-    Score(ScoreIn),
-    Gift(GiftIn),
-    PutRoom { room: RoomId, change: RoomChange, if_version: Option<u64> },
-    Ban { room: RoomId, user: UserId, until: Option<Wall>, reason: Arc<str> },
-    Unban { room: RoomId, user: UserId },
-    Retract { room: RoomId, target: RetractTarget, reason: Arc<str> },
+impl Owner {
+    pub fn new(settings: Settings, now: Mono, wall: Wall) -> Owner {
+        let hasher = Seeded(settings.seed);
+        Owner {
+            settings,
+            hasher,
+            index: HashMap::with_hasher(hasher),
+            order: BTreeMap::new(),
+            slots: Vec::new(),
+            matches: BTreeMap::new(),
+            slow_ends: BTreeSet::new(),
+            reader: Reader::new(),
+            ts: Wall(0),
+            epoch: None,
+            waiting: VecDeque::new(),
+            judging: BTreeMap::new(),
+            flight: None,
+            n_comments: 0,
+            n_priority: 0,
+            out: VecDeque::new(),
+            quiet: VecDeque::new(),
+            clock: (now, wall),
+            #[cfg(feature = "planted")]
+            leaked: 0,
+        }
+    }
+
+    /// Takes the next output; drain after each input.
+    pub fn poll(&mut self) -> Option<Output> {
+        self.out.pop_front()
+    }
+
+    /// The newest record of the log.
+    pub fn head(&self) -> Position {
+        self.reader.head()
+    }
+
+    /// Every epoch of the log with its last valid seq, rising.
+    pub fn epochs(&self) -> &[EpochSpan] {
+        self.reader.spans()
+    }
+
+    /// Log time of the newest record.
+    pub fn log_time(&self) -> Wall {
+        self.ts
+    }
+
+    pub fn room(&self, room: &RoomId) -> Option<&RoomView> {
+        self.slots[*self.index.get(room)?].view.as_ref()
+    }
+
+    /// Every room, by name.
+    pub fn rooms(&self) -> impl Iterator<Item = &RoomView> {
+        self.order.values().filter_map(|&at| self.slots[at].view.as_ref())
+    }
+
+    /// Commands between submit and answer.
+    pub fn n_pending(&self) -> usize {
+        self.n_comments + self.n_priority
+    }
+
+    /// Whether a sealed batch waits for its commit's outcome.
+    pub fn in_flight(&self) -> bool {
+        self.flight.is_some()
+    }
+
+    /// When to call [`Owner::on_deadline`]: a verdict is late, or a slow mode ends.
+    pub fn next_deadline(&self) -> Option<Mono> {
+        let verdict = self.judging.values().map(|c| c.deadline).min();
+        let (now, wall) = self.clock;
+        let slow_end = self.slow_ends.first().map(|(end, _)| now + end.since(wall));
+        verdict.into_iter().chain(slow_end).min()
+    }
+
+    fn tick(&mut self, now: Mono, wall: Wall) {
+        self.clock = (now.max(self.clock.0), wall);
+    }
+
+    /// Log time as it is when nothing more is written: it never falls.
+    fn log_now(&self, wall: Wall) -> Wall {
+        if crate::planted::planted(15) { wall } else { self.ts.max(wall) }
+    }
+
+    /// The room's slot, made when it is new.
+    fn slot_of(&mut self, room: &RoomId) -> usize {
+        if let Some(&at) = self.index.get(room) {
+            return at;
+        }
+        let at = self.slots.len();
+        self.slots.push(Slot {
+            room: room.clone(),
+            view: None,
+            users: HashMap::with_hasher(self.hasher),
+            rate: Gcra::default(),
+            changed: false,
+        });
+        self.index.insert(room.clone(), at);
+        at
+    }
+
+    /// The user's place in a room, made when it is new.
+    fn user_of(&mut self, at: usize, user: &UserId, log_now: Wall) -> &mut User {
+        let users = &mut self.slots[at].users;
+        if !users.contains_key(user) {
+            users.insert(user.clone(), User::new(self.hasher));
+            self.quiet.push_back((log_now + dedupe::WINDOW, at, user.clone()));
+        }
+        users.get_mut(user).expect("it was just put there")
+    }
 }
 
-/// What a command came to, after its commit.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Answer {
-    Published {
-        event_id: EventId,
-        partition: Partition,
-        offset: Seq,
-        /// The key was accepted before; this is the first answer again.
-        duplicate: bool,
-    },
-    Score {
-        /// Durable just now (202), or a repeat of what is there (200).
-        accepted: bool,
-        event_id: EventId,
-        revision: Revision,
-        superseded: bool,
-        room: RoomId,
-    },
-    Room {
-        version: u64,
-        settings: Arc<Room>,
-    },
-    Done {
-        event_id: EventId,
-    },
-    /// Held for a verdict; ask again with the same key.
-    Pending {
-        retry_after: Duration,
-    },
-    Reject(Reject),
-}
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reject {
-    pub code: Code,
-    pub message: String,
-    pub retry_after: Option<Duration>,
-    /// Field and fault, for answers that name them.
-    pub fields: Vec<(String, String)>,
-}
-
-/// Every reason a command is refused for. Source: protocol.md, the closed list.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Code {
-    BadJson,
-    BadOp,
-    BadRoom,
-    BadText,
-    TooLong,
-    NotAllowed,
-    Banned,
-    IdempotencyConflict,
-    Overloaded,
-    NoSpace,
-    NotReady,
-    NoRoom,
-    NoEvent,
-    RoomState,
-    PayloadConflict,
-    UnknownMatch,
-    Stale,
-    ModerationFailed,
-    /// `rate_limited` with its reason.
-    SlowMode,
-    UserRate,
-    RoomRate,
-    IpRate,
+/// Settings of a room made by its first use, titled by its own name.
+fn fresh_room(room: &RoomId) -> Arc<Room> {
+    Arc::new(Room { version: 1, ..Room::fresh(room.as_str()) })
 }

@@ -1,0 +1,226 @@
+//! The checks at the door, in their order: room and ban, idempotency, load, slow mode and rates, moderation.
+//!
+//! They read the log's state and the claims of what is under way. A repeat is recognised before anything can refuse it, so
+//! that a retry of what was accepted is free.
+
+use std::hash::{BuildHasher, Hasher};
+use std::time::Duration;
+
+use crate::claims::Hold;
+use crate::dedupe::Found;
+use crate::ids::EventId;
+use crate::owner::answer::{Answer, Output};
+use crate::owner::command::{Command, Publish, Standing, Tag};
+use crate::owner::seal::{Comment, Waiting};
+use crate::owner::{Owner, fresh_room};
+use crate::rate::Limit;
+use crate::record::{Policy, Room, RoomState, Verdict};
+use crate::reject::{Code, Reject};
+use crate::slow_mode::SlowMode;
+use crate::time::{Mono, Wall};
+
+impl Owner {
+    /// Takes a command. Its one answer comes out of [`Owner::poll`], now or after a commit.
+    pub fn submit(&mut self, tag: Tag, command: Command, now: Mono, wall: Wall) {
+        self.tick(now, wall);
+        let outcome = match command {
+            Command::Publish(publish) => self.admit_comment(tag, publish, now, wall),
+            other => self.admit_other(tag, other),
+        };
+        if let Err(answer) = outcome {
+            self.out.push_back(Output::Answer { tag, answer });
+        }
+    }
+
+    /// The classifier's word on a comment it was asked about; `None` when it gave none. Late or unknown: ignored.
+    pub fn on_verdict(&mut self, tag: Tag, verdict: Option<Verdict>, now: Mono, wall: Wall) {
+        self.tick(now, wall);
+        let Some(mut comment) = self.judging.remove(&tag) else { return };
+        let policy = comment.policy;
+        match (policy, verdict) {
+            (_, Some(Verdict::Block)) => {
+                let reject = Reject::new(Code::ModerationFailed, "the comment was not accepted");
+                self.settle_comment(tag, comment.held(), Answer::Reject(reject));
+            }
+            (Policy::PreModerateStrict, Some(Verdict::Allow)) => {
+                comment.verdict = Verdict::Allow;
+                self.waiting.push_back(Waiting::Comment(comment));
+            }
+            (Policy::PreModerateStrict, _) => {
+                let pending = Answer::Pending { retry_after: self.settings.retry_after };
+                self.settle_comment(tag, comment.held(), pending);
+            }
+            (_, verdict) => {
+                // Without a word in time the room's policy lets it pass.
+                comment.verdict = verdict.unwrap_or(Verdict::Unjudged);
+                self.waiting.push_back(Waiting::Comment(comment));
+            }
+        }
+    }
+
+    /// Verdicts that are late, slow modes that ended.
+    pub fn on_deadline(&mut self, now: Mono, wall: Wall) {
+        self.tick(now, wall);
+        let late: Vec<Tag> = self.judging.iter().filter(|(_, c)| c.deadline <= now).map(|(tag, _)| *tag).collect();
+        for tag in late {
+            self.on_verdict(tag, None, now, wall);
+        }
+        let log_now = self.log_now(wall);
+        while let Some(&(end, at)) = self.slow_ends.first().filter(|(end, _)| *end <= log_now) {
+            self.slow_ends.remove(&(end, at));
+            self.waiting.push_back(Waiting::SlowModeEnd { at, end });
+        }
+    }
+
+    /// Queues a comment with its claims held, or gives the answer. A repeat of one under way waits: `Ok` too.
+    fn admit_comment(&mut self, tag: Tag, publish: Publish, now: Mono, wall: Wall) -> Result<(), Answer> {
+        let log_now = self.log_now(wall);
+        let at = self.room_for_use(&publish.room)?;
+        let author = &publish.author;
+        let (settings, slow_mode, policy_version) = match &self.slots[at].view {
+            Some(view) if view.is_banned(&author.user, log_now) => return Err(banned()),
+            Some(view) => (view.settings.clone(), view.slow_mode(), view.policy_version),
+            None => (fresh_room(&publish.room), SlowMode { seconds: 0, until: None }, 1),
+        };
+        let digest = self.comment_digest(&publish.text, publish.reply_to);
+        let load = (self.n_comments >= self.settings.pending_max).then_some(self.settings.retry_after);
+        let head = self.head();
+        let user = self.user_of(at, &author.user, log_now);
+        match user.keys.find(&publish.client_msg_id, digest, log_now) {
+            Found::Same(event_id) => return Err(published(&publish.room, event_id, true)),
+            Found::Conflict => return Err(conflict()),
+            Found::Fresh => {}
+        }
+        match user.claims.join(&publish.client_msg_id, digest, tag) {
+            Hold::Waits => return Ok(()),
+            Hold::Conflict => return Err(conflict()),
+            Hold::Full => return Err(overloaded(Duration::from_millis(500))),
+            Hold::Free => {}
+        }
+        if let Some(wait) = load {
+            return Err(overloaded(wait));
+        }
+        may_comment(&settings)?;
+        if publish.reply_to.is_some_and(|id| id.position() > head) {
+            return Err(Answer::Reject(Reject::new(Code::NoEvent, "there is no such event to reply to")));
+        }
+        let user_limit = Limit { per_second: settings.user_rate, burst: settings.user_burst };
+        let standing = author.standing;
+        if standing == Standing::Viewer
+            && let Some(wait) = user.slow.wait(slow_mode, log_now)
+        {
+            return Err(Answer::Reject(Reject::after(Code::SlowMode, "slow mode is on", wait)));
+        }
+        if standing != Standing::Backend {
+            let too_many = |code, wait| Answer::Reject(Reject::after(code, "too many comments", wait));
+            user.rate.take(user_limit, now).map_err(|wait| too_many(Code::UserRate, wait))?;
+            let slot = &mut self.slots[at];
+            if let Err(wait) = slot.rate.take(room_limit(&settings), now) {
+                if let Some(user) = slot.users.get_mut(&author.user) {
+                    user.rate.give_back(user_limit);
+                }
+                return Err(too_many(Code::RoomRate, wait));
+            }
+        }
+        let user = self.user_of(at, &author.user, log_now);
+        user.claims.hold(&publish.client_msg_id, digest);
+        user.slow.hold();
+        self.n_comments += 1;
+        let deadline = now + self.settings.verdict_within;
+        let policy = settings.moderation_policy;
+        let comment = Comment { tag, at, publish, verdict: Verdict::Unjudged, policy, policy_version, deadline };
+        if matches!(policy, Policy::PreModerate | Policy::PreModerateStrict) {
+            let (room, text) = (comment.publish.room.clone(), comment.publish.text.clone());
+            self.out.push_back(Output::NeedVerdict { tag, room, text, deadline });
+            let before = self.judging.insert(tag, comment);
+            assert!(before.is_none(), "a tag is used for one unanswered command");
+        } else {
+            self.waiting.push_back(Waiting::Comment(comment));
+        }
+        Ok(())
+    }
+
+    /// Queues what is decided wholly when its id is given.
+    fn admit_other(&mut self, tag: Tag, command: Command) -> Result<(), Answer> {
+        if self.n_priority >= self.settings.pending_priority_max {
+            return Err(overloaded(self.settings.retry_after));
+        }
+        match &command {
+            Command::Publish(_) => unreachable!("comments have their own door"),
+            Command::Score(score) => {
+                score
+                    .check()
+                    .map_err(|f| Answer::Reject(Reject::fields(Code::BadField, "the score is not valid", f)))?;
+                if let Some(room) = &score.room
+                    && self.settings.create_on_use
+                {
+                    self.room_for_use(room)?;
+                }
+            }
+            Command::PutRoom { room, .. } => {
+                self.slot_of(room);
+            }
+            Command::Gift(gift) => {
+                self.room_for_use(&gift.room)?;
+            }
+            Command::Ban { room, .. } | Command::Unban { room, .. } | Command::Retract { room, .. } => {
+                self.room_for_use(room)?;
+            }
+        }
+        self.n_priority += 1;
+        self.waiting.push_back(Waiting::Other { tag, command });
+        Ok(())
+    }
+
+    /// The slot of a room that is there, or may be made by its first use.
+    fn room_for_use(&mut self, room: &crate::names::RoomId) -> Result<usize, Answer> {
+        if let Some(&at) = self.index.get(room)
+            && (self.slots[at].view.is_some() || self.settings.create_on_use)
+        {
+            return Ok(at);
+        }
+        if !self.settings.create_on_use {
+            return Err(Answer::Reject(Reject::new(Code::NoRoom, "there is no such room")));
+        }
+        if self.slots.len() >= self.settings.rooms_max {
+            return Err(overloaded(self.settings.retry_after));
+        }
+        Ok(self.slot_of(room))
+    }
+
+    /// Tells two payloads under one key apart, within this process: recovery computes it again from the log.
+    pub(super) fn comment_digest(&self, text: &str, reply_to: Option<EventId>) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write_u64(reply_to.map_or(0, EventId::value));
+        hasher.write(text.as_bytes());
+        hasher.finish()
+    }
+}
+
+pub(super) fn room_limit(settings: &Room) -> Limit {
+    Limit { per_second: settings.rate, burst: settings.rate }
+}
+
+pub(super) fn may_comment(settings: &Room) -> Result<(), Answer> {
+    match settings.state {
+        RoomState::Closed => Err(Answer::Reject(Reject::new(Code::RoomState, "the room is closed"))),
+        RoomState::Scheduled | RoomState::Live | RoomState::Settling => Ok(()),
+    }
+}
+
+pub(super) fn published(room: &crate::names::RoomId, event_id: EventId, duplicate: bool) -> Answer {
+    let partition = crate::routing::partition_of(room);
+    Answer::Published { event_id, partition, offset: event_id.seq(), duplicate }
+}
+
+pub(super) fn banned() -> Answer {
+    Answer::Reject(Reject::new(Code::Banned, "you are banned in this room"))
+}
+
+fn conflict() -> Answer {
+    Answer::Reject(Reject::new(Code::IdempotencyConflict, "another comment was sent with this client_msg_id"))
+}
+
+fn overloaded(wait: Duration) -> Answer {
+    Answer::Reject(Reject::after(Code::Overloaded, "too much is under way", wait))
+}

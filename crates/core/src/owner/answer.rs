@@ -1,0 +1,73 @@
+//! What an owner says back, and what it wants done.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ids::{EventId, Partition, Revision, Seq};
+use crate::names::RoomId;
+use crate::owner::command::Tag;
+use crate::record::{Record, Room};
+use crate::reject::Reject;
+use crate::time::Mono;
+
+/// The one answer a command gets.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Answer {
+    /// In the log. `duplicate`: it was there before this command, or by another one with the same key.
+    Published {
+        event_id: EventId,
+        partition: Partition,
+        offset: Seq,
+        duplicate: bool,
+    },
+    /// In the log; `accepted` is 202, else a repeat, 200. `event_id` is the deciding room's.
+    Score {
+        accepted: bool,
+        event_id: EventId,
+        revision: Revision,
+        superseded: bool,
+        room: RoomId,
+    },
+    /// The room as it is after the command.
+    Room {
+        version: u64,
+        settings: Arc<Room>,
+    },
+    /// A gift, ban or retract is in the log; `None` when there was nothing to do.
+    Done {
+        event_id: Option<EventId>,
+    },
+    /// No verdict yet and the room publishes nothing without one; the key is not used up.
+    Pending {
+        retry_after: Duration,
+    },
+    Reject(Reject),
+}
+
+/// Why a batch is certainly not in the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// The store refused or failed; a retry may succeed.
+    Overloaded,
+    /// The store is full.
+    NoSpace,
+    /// The store cannot be written for a while.
+    NotReady,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub enum Output {
+    Answer {
+        tag: Tag,
+        answer: Answer,
+    },
+    /// A durable record, in log order, each exactly once.
+    Committed(Arc<Record>),
+    /// Ask the classifier; tell [`crate::owner::Owner::on_verdict`]. Past the deadline the policy decides alone.
+    NeedVerdict {
+        tag: Tag,
+        room: RoomId,
+        text: Arc<str>,
+        deadline: Mono,
+    },
+}

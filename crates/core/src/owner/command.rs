@@ -1,0 +1,79 @@
+//! What an owner is asked to do.
+
+use std::sync::Arc;
+
+use crate::ids::EventId;
+use crate::names::{ClientMsgId, RoomId, UserId};
+use crate::record::{Gift, RetractTarget};
+use crate::revision::ScoreIn;
+use crate::rooms::RoomChange;
+use crate::time::Wall;
+
+/// The caller's own token for one command; comes back in its answer. Unique among unanswered commands.
+pub type Tag = u64;
+
+#[derive(Clone, PartialEq, Debug)]
+pub enum Command {
+    Publish(Publish),
+    Score(ScoreIn),
+    Gift(GiftIn),
+    /// Creates the room when it is not there yet. `if_version`: the version the change was made against, any when `None`;
+    /// 0 = the room must not be there.
+    PutRoom {
+        room: RoomId,
+        change: RoomChange,
+        if_version: Option<u64>,
+    },
+    /// `until` is log time; `None` = until lifted.
+    Ban {
+        room: RoomId,
+        user: UserId,
+        until: Option<Wall>,
+        reason: Arc<str>,
+    },
+    Unban {
+        room: RoomId,
+        user: UserId,
+    },
+    Retract {
+        room: RoomId,
+        target: RetractTarget,
+        reason: Arc<str>,
+    },
+}
+
+/// One comment. The text and the name have passed [`crate::text`].
+#[derive(Clone, PartialEq, Debug)]
+pub struct Publish {
+    pub room: RoomId,
+    pub author: Author,
+    pub client_msg_id: ClientMsgId,
+    pub text: Arc<str>,
+    pub reply_to: Option<EventId>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Author {
+    pub user: UserId,
+    pub display: Arc<str>,
+    pub badges: Arc<[Arc<str>]>,
+    pub standing: Standing,
+}
+
+/// What a token lets its holder pass.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    Viewer,
+    /// Exempt of slow mode.
+    Moderator,
+    /// Exempt of slow mode and every rate.
+    Backend,
+}
+
+/// `gift_id` is the idempotency key.
+#[derive(Clone, PartialEq, Debug)]
+pub struct GiftIn {
+    pub room: RoomId,
+    pub user: UserId,
+    pub gift: Gift,
+}

@@ -1,0 +1,217 @@
+//! One room as the log has made it: what a snapshot, a greeting and the checks of the owner read.
+//!
+//! The only way a view changes is [`RoomView::apply`], with a record of the log. Live and in recovery it is the same call,
+//! so a room read again from its log is the room that was.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crate::ids::{EventId, Position, Pseq};
+use crate::names::{Key, RoomId, UserId};
+use crate::planted::planted;
+use crate::record::{Audience, Ban, Body, Lane, Record, RetractTarget, Room};
+use crate::revision::{CurrentScore, Ledger};
+use crate::slow_mode::SlowMode;
+use crate::time::Wall;
+
+/// Comments a snapshot shows.
+pub const RECENT_MAX: usize = 50;
+/// Retracted events remembered one by one; older ones are beyond what is served.
+pub const RETRACTED_MAX: usize = 65_536;
+/// Gift keys remembered, the oldest going first.
+pub const GIFTS_MAX: usize = 65_536;
+
+/// Big maps are shared, so that a copy of a view (checkpoint, draft of a batch) is cheap until it changes them.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RoomView {
+    pub room: RoomId,
+    pub settings: Arc<Room>,
+    /// The newest record taken in, sent to viewers or not.
+    pub as_of: Position,
+    /// The newest event that any viewer is sent, or START.
+    pub last_event: Position,
+    /// The newest priority number given.
+    pub pseq: Pseq,
+    /// Grows by one when the moderation policy changes.
+    pub policy_version: u32,
+    /// Comments accepted since the room was made.
+    pub accepted: u64,
+    /// The newest comments that may be shown, oldest first.
+    pub recent: VecDeque<Arc<Record>>,
+    /// Pinned comments that may be shown, in the settings' order, as far as they were among the recent ones when pinned.
+    pub pinned: Vec<Arc<Record>>,
+    /// Each match the room shows, with the record that bound it: the lowest decides among rooms.
+    pub bound: BTreeMap<Key, EventId>,
+    /// What was said of each match, of those shown once too.
+    pub scores: BTreeMap<Key, Arc<Ledger>>,
+    pub bans: Arc<BTreeMap<UserId, Ban>>,
+    pub gifts: Arc<Gifts>,
+    pub retracted: Arc<Retracted>,
+}
+
+/// Gift keys and where each was logged.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Gifts {
+    pub by_key: BTreeMap<Key, (EventId, u64)>,
+    pub by_id: BTreeMap<EventId, Key>,
+}
+
+/// What may no longer be shown.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Retracted {
+    /// Target and the retract that took it back.
+    pub events: BTreeMap<EventId, EventId>,
+    /// Every comment of the user up to this event.
+    pub users: BTreeMap<UserId, EventId>,
+    /// Every comment up to this event.
+    pub all: Option<EventId>,
+}
+
+impl RoomView {
+    pub fn new(room: RoomId, settings: Arc<Room>) -> RoomView {
+        RoomView {
+            room,
+            settings,
+            as_of: Position::START,
+            last_event: Position::START,
+            pseq: Pseq(0),
+            policy_version: 1,
+            accepted: 0,
+            recent: VecDeque::new(),
+            pinned: Vec::new(),
+            bound: BTreeMap::new(),
+            scores: BTreeMap::new(),
+            bans: Arc::default(),
+            gifts: Arc::default(),
+            retracted: Arc::default(),
+        }
+    }
+
+    /// Whether a ban of `user` is in force at log time `ts`.
+    pub fn is_banned(&self, user: &UserId, ts: Wall) -> bool {
+        self.bans.get(user).is_some_and(|ban| ban.until.is_none_or(|until| ts < until))
+    }
+
+    pub fn slow_mode(&self) -> SlowMode {
+        SlowMode { seconds: self.settings.slow_mode_seconds, until: self.settings.slow_mode_until }
+    }
+
+    /// Whether a comment was taken back: its body is not to be shown.
+    pub fn hides(&self, record: &Record) -> bool {
+        let id = record.event_id();
+        matches!(record.body, Body::Comment(_))
+            && !planted(14)
+            && (self.retracted.events.contains_key(&id)
+                || self.retracted.all.is_some_and(|upto| id <= upto)
+                || record.user.as_ref().is_some_and(|u| self.retracted.users.get(u).is_some_and(|upto| id <= *upto)))
+    }
+
+    /// The current score of each match the room shows, in the settings' order.
+    pub fn current_scores(&self) -> Vec<CurrentScore> {
+        self.settings.matches.iter().filter_map(|m| self.scores.get(m)?.current(m)).collect()
+    }
+
+    /// The highest revision of every event of the matches the room shows, by match, then in order of first arrival.
+    pub fn top_scores(&self) -> Vec<Arc<Record>> {
+        let mut tops = Vec::new();
+        for ledger in self.settings.matches.iter().filter_map(|m| self.scores.get(m)) {
+            let mut lines: Vec<_> = ledger.lines.values().collect();
+            lines.sort_by_key(|line| line.first);
+            tops.extend(lines.into_iter().map(|line| line.top.clone()));
+        }
+        tops
+    }
+
+    /// Takes in the next record of the room, in log order; one taken in before changes nothing.
+    pub fn apply(&mut self, record: &Arc<Record>) {
+        let id = record.event_id();
+        if id.position() <= self.as_of {
+            return;
+        }
+        self.as_of = id.position();
+        if record.lane().is_some() {
+            self.last_event = id.position();
+        }
+        if let Some(pseq) = record.pseq {
+            self.pseq = self.pseq.max(pseq);
+        }
+        match &record.body {
+            Body::Comment(_) => {
+                self.accepted += 1;
+                if record.lane() == Some(Lane::Comment) && record.audience == Audience::Everyone {
+                    self.recent.push_back(record.clone());
+                    if self.recent.len() > RECENT_MAX {
+                        self.recent.pop_front();
+                    }
+                }
+            }
+            Body::Score(score) => Arc::make_mut(self.scores.entry(score.match_id.clone()).or_default()).apply(record),
+            Body::Gift(gift) => {
+                let gifts = Arc::make_mut(&mut self.gifts);
+                gifts.by_key.insert(gift.gift_id.clone(), (id, gift_digest(record.user.as_ref(), gift)));
+                gifts.by_id.insert(id, gift.gift_id.clone());
+                if gifts.by_id.len() > GIFTS_MAX
+                    && let Some((_, oldest)) = gifts.by_id.pop_first()
+                {
+                    gifts.by_key.remove(&oldest);
+                }
+            }
+            Body::Retract(retract) => self.retract(&retract.target, id),
+            Body::Room(settings) => self.set(settings, id),
+            Body::Ban(ban) => {
+                Arc::make_mut(&mut self.bans).insert(ban.user.clone(), ban.clone());
+            }
+            Body::Unban(user) => {
+                Arc::make_mut(&mut self.bans).remove(user);
+            }
+            Body::EpochStart | Body::Config(_) | Body::Erased => {}
+        }
+    }
+
+    fn set(&mut self, settings: &Arc<Room>, id: EventId) {
+        if settings.moderation_policy != self.settings.moderation_policy {
+            self.policy_version += 1;
+        }
+        self.bound.retain(|m, _| settings.matches.contains(m));
+        for m in &settings.matches {
+            self.bound.entry(m.clone()).or_insert(id);
+        }
+        let known: Vec<Arc<Record>> = self.pinned.iter().chain(&self.recent).cloned().collect();
+        let find = |id: &EventId| known.iter().find(|r| r.event_id() == *id).cloned();
+        self.pinned = settings.pinned.iter().filter_map(find).collect();
+        self.settings = settings.clone();
+    }
+
+    fn retract(&mut self, target: &RetractTarget, id: EventId) {
+        let retracted = Arc::make_mut(&mut self.retracted);
+        match target {
+            RetractTarget::Event(target) => {
+                retracted.events.entry(*target).or_insert(id);
+                if retracted.events.len() > RETRACTED_MAX {
+                    retracted.events.pop_first();
+                }
+            }
+            RetractTarget::User(user) => {
+                retracted.users.insert(user.clone(), id);
+            }
+            RetractTarget::All => {
+                retracted.all = Some(id);
+                retracted.users.clear();
+                retracted.events = retracted.events.split_off(&id);
+            }
+        }
+        let mut recent = std::mem::take(&mut self.recent);
+        recent.retain(|r| !self.hides(r));
+        self.recent = recent;
+        let mut pinned = std::mem::take(&mut self.pinned);
+        pinned.retain(|r| !self.hides(r));
+        self.pinned = pinned;
+    }
+}
+
+/// Tells two gifts under one key apart. Fixed: recovered from the log.
+pub(crate) fn gift_digest(user: Option<&UserId>, gift: &crate::record::Gift) -> u64 {
+    let user = user.map_or("", UserId::as_str);
+    let text = format!("{user}\n{}\n{}\n{}\n{}", gift.item, gift.count, gift.amount_micros, gift.currency);
+    crate::routing::stable_hash(text.as_bytes())
+}

@@ -1,0 +1,52 @@
+//! Known faults that the simulator must catch. Compiled to nothing without the feature `planted`.
+//!
+//! One fault is armed at a time, by number, for the current thread. The owner's side:
+//!
+//! | n | fault |
+//! |---|---|
+//! | 1 | a publish is answered when its batch is sealed, before the commit |
+//! | 2 | a publish of a failed batch is acknowledged with the id it would have had |
+//! | 3 | the keys of the last ten minutes are forgotten on recovery |
+//! | 4 | a take-over does not write its EpochStart and goes on in the old epoch |
+//! | 5 | a claim is kept when its batch failed: its key never gets an answer again |
+//! | 6 | a ban is not checked again when the id is given |
+//! | 7 | a priority number is used up by a failed batch |
+//! | 8 | the reader accepts a record of a lower epoch |
+//! | 9 | a second publish of a key whose first is under way is published too |
+//! | 10 | the lower revision of a score wins |
+//! | 11 | a failed batch leaves a hole in the sequence |
+//! | 12 | the reader goes on after a hole |
+//! | 13 | a slow-mode slot is not held between check and commit |
+//! | 14 | a retracted comment stays in the snapshot |
+//! | 15 | log time follows the wall clock back |
+//! | 16 | recovery forgets the newest priority number |
+//!
+//! The viewers' side numbers its own from 21.
+
+#[cfg(feature = "planted")]
+mod armed {
+    use std::cell::Cell;
+
+    thread_local! {
+        pub(super) static ARMED: Cell<u32> = const { Cell::new(0) };
+    }
+}
+
+/// Arms fault `n` for this thread; 0 disarms.
+#[cfg(feature = "planted")]
+pub fn plant(n: u32) {
+    armed::ARMED.set(n);
+}
+
+/// Whether fault `n` is armed on this thread.
+#[cfg(feature = "planted")]
+pub fn planted(n: u32) -> bool {
+    armed::ARMED.get() == n
+}
+
+/// Whether fault `n` is armed on this thread: never, without the feature.
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+pub const fn planted(_n: u32) -> bool {
+    false
+}

@@ -1,0 +1,188 @@
+//! How a room's settings change: one operator's change in, the new room record and what viewers must know of it out.
+//!
+//! Every change is whole or refused, and raises the version by one. A room goes `scheduled → live → settling → closed`; a
+//! closed room may be opened again, but a room that has been live is never merely scheduled again without being closed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ids::EventId;
+use crate::names::Key;
+use crate::record::{Config, Policy, Room, RoomState};
+use crate::slow_mode;
+use crate::time::Wall;
+
+pub const TITLE_BYTES_MAX: usize = 200;
+pub const MATCHES_MAX: usize = 16;
+pub const PINNED_MAX: usize = 10;
+
+/// What an operator wants changed; `None` leaves a setting as it is.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RoomChange {
+    pub title: Option<Arc<str>>,
+    pub state: Option<RoomState>,
+    pub matches: Option<Vec<Key>>,
+    pub anonymous_view: Option<bool>,
+    pub anonymous_publish: Option<bool>,
+    pub listed: Option<bool>,
+    pub rate: Option<u32>,
+    pub user_rate: Option<u32>,
+    pub user_burst: Option<u32>,
+    /// `Some(None)` follows the room's size again.
+    pub merge_ms: Option<Option<u32>>,
+    pub resume_window_seconds: Option<u32>,
+    pub retention_days: Option<u32>,
+    pub slow_mode_seconds: Option<u32>,
+    /// With `slow_mode_seconds`: how long it lasts in log time; `None` = until changed.
+    pub slow_mode_for: Option<Duration>,
+    pub moderation_policy: Option<Policy>,
+    pub pinned: Option<Vec<EventId>>,
+}
+
+/// A room that was changed, with what viewers are told of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Changed {
+    pub room: Room,
+    pub config: Config,
+}
+
+/// Applies `change` at log time `now`. The result equals `room` but for the version when nothing would change.
+///
+/// Errors: every field that breaks its rule, with the rule.
+pub fn change(room: &Room, change: &RoomChange, now: Wall) -> Result<Changed, Vec<(String, String)>> {
+    let mut faults = Vec::new();
+    let mut check = |field: &str, ok: bool, rule: &str| {
+        if !ok {
+            faults.push((field.to_owned(), rule.to_owned()));
+        }
+    };
+    let within = |value: Option<u32>, from: u32, to: u32| value.is_none_or(|v| (from..=to).contains(&v));
+
+    let title_ok = change.title.as_ref().is_none_or(|t| t.len() <= TITLE_BYTES_MAX && !t.chars().any(char::is_control));
+    check("title", title_ok, "at most 200 bytes on one line");
+    let state_ok = change.state.is_none_or(|to| may_follow(room.state, to));
+    check("state", state_ok, "a room that has been live is not scheduled again before it is closed");
+    let distinct = |keys: &Vec<Key>| keys.iter().enumerate().all(|(i, key)| !keys[..i].contains(key));
+    let matches_ok = change.matches.as_ref().is_none_or(|m| m.len() <= MATCHES_MAX && distinct(m));
+    check("matches", matches_ok, "at most 16 different matches");
+    check("rate", within(change.rate, 1, 100_000), "1 to 100000 comments a second");
+    check("user_rate", within(change.user_rate, 1, 1_000), "1 to 1000 comments a second");
+    check("user_burst", within(change.user_burst, 1, 10_000), "1 to 10000 comments");
+    check("merge_ms", within(change.merge_ms.flatten(), 0, 1_000), "0 to 1000 milliseconds");
+    check("resume_window", within(change.resume_window_seconds, 10, 86_400), "10 to 86400 seconds");
+    check("retention", within(change.retention_days, 1, 3_650), "1 to 3650 days");
+    check("slow_mode_seconds", within(change.slow_mode_seconds, 0, slow_mode::SECONDS_MAX), "0 to 600 seconds");
+    check(
+        "duration_ms",
+        change.slow_mode_for.is_none() || change.slow_mode_seconds.is_some(),
+        "goes with slow_mode_seconds",
+    );
+    check("pinned", change.pinned.as_ref().is_none_or(|p| p.len() <= PINNED_MAX), "at most 10 events");
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+
+    let mut new = room.clone();
+    set(&mut new.title, &change.title);
+    set(&mut new.state, &change.state);
+    set(&mut new.matches, &change.matches);
+    set(&mut new.anonymous_view, &change.anonymous_view);
+    set(&mut new.anonymous_publish, &change.anonymous_publish);
+    set(&mut new.listed, &change.listed);
+    set(&mut new.rate, &change.rate);
+    set(&mut new.user_rate, &change.user_rate);
+    set(&mut new.user_burst, &change.user_burst);
+    set(&mut new.merge_ms, &change.merge_ms);
+    set(&mut new.resume_window_seconds, &change.resume_window_seconds);
+    set(&mut new.retention_days, &change.retention_days);
+    set(&mut new.moderation_policy, &change.moderation_policy);
+    set(&mut new.pinned, &change.pinned);
+    if let Some(seconds) = change.slow_mode_seconds {
+        new.slow_mode_seconds = seconds;
+        new.slow_mode_until = change.slow_mode_for.filter(|_| seconds > 0).map(|lasts| now + lasts);
+    }
+    let config = told(room, &new);
+    if new != *room {
+        new.version += 1;
+    }
+    Ok(Changed { room: new, config })
+}
+
+fn may_follow(from: RoomState, to: RoomState) -> bool {
+    to != RoomState::Scheduled || matches!(from, RoomState::Scheduled | RoomState::Closed)
+}
+
+fn set<T: Clone>(field: &mut T, wanted: &Option<T>) {
+    if let Some(value) = wanted {
+        *field = value.clone();
+    }
+}
+
+/// The changed keys that viewers are told.
+fn told(old: &Room, new: &Room) -> Config {
+    fn changed<T: PartialEq + Clone>(old: &T, new: &T) -> Option<T> {
+        (old != new).then(|| new.clone())
+    }
+    let slow_mode = (old.slow_mode_seconds, old.slow_mode_until) != (new.slow_mode_seconds, new.slow_mode_until);
+    Config {
+        title: changed(&old.title, &new.title),
+        state: changed(&old.state, &new.state),
+        slow_mode_seconds: slow_mode.then_some(new.slow_mode_seconds),
+        until_ts: slow_mode.then_some(new.slow_mode_until),
+        moderation_policy: changed(&old.moderation_policy, &new.moderation_policy),
+        pinned: changed(&old.pinned, &new.pinned).map(Arc::from),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{RoomChange, change};
+    use crate::record::{Config, Room, RoomState};
+    use crate::time::Wall;
+    use std::time::Duration;
+
+    fn room() -> Room {
+        Room::fresh("r")
+    }
+
+    #[test]
+    fn a_change_raises_the_version_and_tells_only_what_changed() {
+        let wanted = RoomChange {
+            slow_mode_seconds: Some(30),
+            slow_mode_for: Some(Duration::from_secs(60)),
+            rate: Some(5),
+            ..RoomChange::default()
+        };
+        let got = change(&room(), &wanted, Wall(1_000)).unwrap();
+        assert_eq!((got.room.version, got.room.rate), (1, 5));
+        let told = Config { slow_mode_seconds: Some(30), until_ts: Some(Some(Wall(61_000))), ..Config::default() };
+        assert_eq!(got.config, told);
+    }
+
+    #[test]
+    fn a_change_to_the_same_values_changes_nothing() {
+        let wanted = RoomChange { state: Some(RoomState::Live), ..RoomChange::default() };
+        let got = change(&room(), &wanted, Wall(0)).unwrap();
+        assert_eq!((got.room, got.config), (room(), Config::default()));
+    }
+
+    #[test]
+    fn every_broken_field_is_named_and_nothing_is_changed() {
+        let wanted = RoomChange {
+            rate: Some(0),
+            slow_mode_seconds: Some(601),
+            state: Some(RoomState::Scheduled),
+            ..RoomChange::default()
+        };
+        let fields: Vec<String> = change(&room(), &wanted, Wall(0)).unwrap_err().into_iter().map(|(f, _)| f).collect();
+        assert_eq!(fields, ["state", "rate", "slow_mode_seconds"]);
+    }
+
+    #[test]
+    fn a_closed_room_can_be_scheduled_again_and_a_live_one_cannot() {
+        let to = |state| RoomChange { state: Some(state), ..RoomChange::default() };
+        let closed = change(&room(), &to(RoomState::Closed), Wall(0)).unwrap().room;
+        assert!(change(&room(), &to(RoomState::Scheduled), Wall(0)).is_err());
+        assert!(change(&closed, &to(RoomState::Scheduled), Wall(0)).is_ok());
+    }
+}
