@@ -19,8 +19,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use grandstand_core::ids::{Epoch, EventId, Position, Pseq};
 use grandstand_core::names::{ClientMsgId, RoomId, UserId};
-use grandstand_core::owner::{Answer, Command};
+use grandstand_core::owner::answer::Answer;
+use grandstand_core::owner::command::Command;
 use grandstand_core::record::{Audience, Lane, Record, RetractTarget, Room};
+use grandstand_core::revision::CurrentScore;
 use grandstand_core::viewer::resume;
 use tokio::sync::{Semaphore, oneshot};
 
@@ -216,11 +218,10 @@ pub enum ReplyTo {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Overloaded(pub Delay);
 
-/// What the owner thread receives.
+/// What the owner thread receives beside commands.
 pub enum ToOwner {
     Subscribe { worker: WorkerId, room: RoomId },
     Unsubscribe { worker: WorkerId, room: RoomId },
-    Command { reply: ReplyTo, command: Command },
     Snapshot { room: RoomId, min: Position, reply: oneshot::Sender<Result<Arc<SnapshotView>, ReadRefused>> },
     Room { room: RoomId, reply: oneshot::Sender<Result<RoomDetail, ReadRefused>> },
     Rooms { reply: oneshot::Sender<Vec<RoomDetail>> },
@@ -276,8 +277,12 @@ pub struct SnapshotView {
     pub as_of: Position,
     pub pseq: Pseq,
     pub settings: Arc<Room>,
-    /// Highest revision of each score event, in id order; the newest one in the room's order is last.
+    /// The current score of each match the room shows, in the settings' order.
+    pub current: Vec<CurrentScore>,
+    /// The highest revision of each event of those matches, by match, then in order of first arrival.
     pub scores: Vec<Arc<Record>>,
+    /// Pinned comments that may be shown.
+    pub pinned: Vec<Arc<Record>>,
     /// The last comments (≤ 50), newest last, retracted ones left out.
     pub recent: Vec<Arc<Record>>,
     /// Moves with every change a snapshot may show that has no event id.
