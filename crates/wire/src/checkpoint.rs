@@ -1,0 +1,307 @@
+//! The bytes of checkpoints: where a log stood, and one room as it was there.
+//!
+//! A checkpoint can be made again from the log, so a damaged or newer one is a fault to be told and passed over, never a
+//! loss. Frame: `GSCP`, version, kind, fields in the strict Protobuf form of records, CRC-32 (IEEE) of all before it.
+//! Records inside carry an all-zero salt: their text stands beside it anyway, and equal rooms get equal bytes.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+
+use grandstand_core::ids::{Epoch, EpochSpan, EventId, Position, Pseq, Revision, Seq};
+use grandstand_core::names::{Key, RoomId, UserId};
+use grandstand_core::owner::checkpoint::{LogCheckpoint, RoomCheckpoint};
+use grandstand_core::owner::view::{Gifts, Retracted, RoomView};
+use grandstand_core::record::{Ban, Record};
+use grandstand_core::revision::{Ledger, Line, Seen};
+use grandstand_core::time::Wall;
+
+use crate::proto::{Broken, Decoder, Encoder};
+use crate::record;
+
+/// Grows when a field changes its meaning; an older server passes over a newer checkpoint and reads the log.
+pub const VERSION: u8 = 1;
+/// 65 536 retracted events and as many gift keys of 128 bytes are 12 MiB; matches and comments come on top.
+pub const CHECKPOINT_BYTES_MAX: usize = 64 << 20;
+
+const MAGIC: &[u8; 4] = b"GSCP";
+const KIND_LOG: u8 = 1;
+const KIND_ROOM: u8 = 2;
+
+/// Why bytes are not a checkpoint of this kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// Not a checkpoint, cut short, or damaged.
+    Damaged,
+    /// Written by another version.
+    Version(u8),
+    /// The checksum holds and the content does not; names what was being read.
+    Malformed(&'static str),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Damaged => f.write_str("the checkpoint is damaged"),
+            Fault::Version(v) => write!(f, "the checkpoint has version {v}, this server reads {VERSION}"),
+            Fault::Malformed(what) => write!(f, "the checkpoint is malformed at {what}"),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
+
+impl From<Broken> for Fault {
+    fn from(what: Broken) -> Fault {
+        Fault::Malformed(what)
+    }
+}
+
+/// Appends a log's checkpoint.
+pub fn encode_log(log: &LogCheckpoint, out: &mut Vec<u8>) {
+    seal(KIND_LOG, out, |e| {
+        e.number(1, log.position.value());
+        e.number(2, log.ts.0);
+        for span in &log.epochs {
+            message(e, 3, |e| {
+                e.number(1, u64::from(span.epoch.value()));
+                e.number(2, span.last_seq.value());
+            });
+        }
+    });
+}
+
+/// Errors: [`Fault`]; recovery then reads the log from an older checkpoint or its start.
+pub fn decode_log(bytes: &[u8]) -> Result<LogCheckpoint, Fault> {
+    let mut d = open(KIND_LOG, bytes)?;
+    let position = position(d.number(1)?)?;
+    let ts = Wall(d.number(2)?);
+    let epochs = repeated(&mut d, 3, |d| {
+        Ok(EpochSpan {
+            epoch: Epoch::new(d.number32(1)?).ok_or("epoch")?,
+            last_seq: Seq::new(d.number(2)?).ok_or("last_seq")?,
+        })
+    })?;
+    d.end()?;
+    Ok(LogCheckpoint { position, epochs, ts })
+}
+
+/// Appends a room's checkpoint.
+pub fn encode_room(room: &RoomCheckpoint, out: &mut Vec<u8>) {
+    let view = &room.view;
+    seal(KIND_ROOM, out, |e| {
+        e.text(1, view.room.as_str());
+        message(e, 2, |e| record::encode_room(&view.settings, e));
+        e.number(3, view.as_of.value());
+        e.number(4, view.last_event.value());
+        e.number(5, view.pseq.0);
+        e.number(6, u64::from(view.policy_version));
+        e.number(7, view.accepted);
+        for comment in &view.recent {
+            e.bytes_some(8, &inner_record(comment));
+        }
+        for comment in &view.pinned {
+            e.bytes_some(9, &inner_record(comment));
+        }
+        for (key, id) in &view.bound {
+            message(e, 10, |e| {
+                e.text(1, key.as_str());
+                e.number(2, id.value());
+            });
+        }
+        for (key, ledger) in &view.scores {
+            message(e, 11, |e| {
+                e.text(1, key.as_str());
+                for ((provider, event), line) in &ledger.lines {
+                    message(e, 2, |e| encode_line(provider, event, line, e));
+                }
+            });
+        }
+        for (user, ban) in view.bans.iter() {
+            message(e, 12, |e| {
+                e.text(1, user.as_str());
+                if let Some(until) = ban.until {
+                    e.number_some(2, until.0);
+                }
+                e.text(3, &ban.reason);
+            });
+        }
+        for (key, (id, digest)) in &view.gifts.by_key {
+            message(e, 13, |e| {
+                e.text(1, key.as_str());
+                e.number(2, id.value());
+                e.number(3, *digest);
+            });
+        }
+        for (target, by) in &view.retracted.events {
+            message(e, 14, |e| {
+                e.number(1, target.value());
+                e.number(2, by.value());
+            });
+        }
+        for (user, upto) in &view.retracted.users {
+            message(e, 15, |e| {
+                e.text(1, user.as_str());
+                e.number(2, upto.value());
+            });
+        }
+        e.number(16, view.retracted.all.map_or(0, EventId::value));
+    });
+}
+
+/// Errors: [`Fault`]; recovery then reads the room from the log.
+pub fn decode_room(bytes: &[u8]) -> Result<RoomCheckpoint, Fault> {
+    let mut d = open(KIND_ROOM, bytes)?;
+    let room = RoomId::parse(d.text(1)?).ok_or("room")?;
+    let mut settings = Decoder::new(d.bytes_some(2)?.ok_or("settings")?);
+    let decoded = record::decode_room(&mut settings)?;
+    settings.end()?;
+    let mut view = RoomView::new(room, Arc::new(decoded));
+    view.as_of = position(d.number(3)?)?;
+    view.last_event = position(d.number(4)?)?;
+    view.pseq = Pseq(d.number(5)?);
+    view.policy_version = d.number32(6)?;
+    view.accepted = d.number(7)?;
+    let mut recent = VecDeque::new();
+    while let Some(bytes) = d.bytes_some(8)? {
+        recent.push_back(outer_record(bytes)?);
+    }
+    view.recent = recent;
+    while let Some(bytes) = d.bytes_some(9)? {
+        view.pinned.push(outer_record(bytes)?);
+    }
+    view.bound = pairs(&mut d, 10, |d| Ok((key(d.text(1)?)?, event_id(d.number(2)?)?)))?;
+    view.scores = pairs(&mut d, 11, |d| {
+        let match_id = key(d.text(1)?)?;
+        Ok((match_id, Arc::new(Ledger { lines: pairs(d, 2, decode_line)? })))
+    })?;
+    view.bans = Arc::new(pairs(&mut d, 12, |d| {
+        let user = user(d.text(1)?)?;
+        let until = d.number_some(2)?.map(Wall);
+        Ok((user.clone(), Ban { user, until, reason: d.text(3)?.into() }))
+    })?);
+    let by_key = pairs(&mut d, 13, |d| Ok((key(d.text(1)?)?, (event_id(d.number(2)?)?, d.number(3)?))))?;
+    let by_id = by_key.iter().map(|(key, (id, _))| (*id, key.clone())).collect();
+    view.gifts = Arc::new(Gifts { by_key, by_id });
+    view.retracted = Arc::new(Retracted {
+        events: pairs(&mut d, 14, |d| Ok((event_id(d.number(1)?)?, event_id(d.number(2)?)?)))?,
+        users: pairs(&mut d, 15, |d| Ok((user(d.text(1)?)?, event_id(d.number(2)?)?)))?,
+        all: d.number_some(16)?.map(event_id).transpose()?,
+    });
+    d.end()?;
+    Ok(RoomCheckpoint { view })
+}
+
+fn encode_line(provider: &Key, event: &Key, line: &Line, e: &mut Encoder<'_>) {
+    e.text(1, provider.as_str());
+    e.text(2, event.as_str());
+    e.number(3, line.first.value());
+    for seen in &line.seen {
+        message(e, 4, |e| {
+            e.number(1, u64::from(seen.revision.0));
+            e.bytes_some(2, &seen.digest);
+            e.number(3, seen.event_id.value());
+            e.bool(4, seen.superseded);
+        });
+    }
+    e.bytes_some(5, &inner_record(&line.top));
+}
+
+fn decode_line(d: &mut Decoder<'_>) -> Result<((Key, Key), Line), Broken> {
+    let name = (key(d.text(1)?)?, key(d.text(2)?)?);
+    let first = event_id(d.number(3)?)?;
+    let seen = repeated(d, 4, |d| {
+        Ok(Seen {
+            revision: Revision(d.number32(1)?),
+            digest: d.bytes_some(2)?.and_then(|b| b.try_into().ok()).ok_or("digest")?,
+            event_id: event_id(d.number(3)?)?,
+            superseded: d.bool(4)?,
+        })
+    })?;
+    let top = outer_record(d.bytes_some(5)?.ok_or("top")?)?;
+    Ok((name, Line { first, seen, top }))
+}
+
+fn inner_record(record: &Record) -> Vec<u8> {
+    let mut out = Vec::new();
+    record::encode_salted(record, &[0; 16], &mut out);
+    out
+}
+
+fn outer_record(bytes: &[u8]) -> Result<Arc<Record>, Broken> {
+    record::decode(bytes).map(Arc::new).map_err(|_| "a record")
+}
+
+fn key(text: &str) -> Result<Key, Broken> {
+    Key::parse(text).ok_or("a key")
+}
+
+fn user(text: &str) -> Result<UserId, Broken> {
+    UserId::parse(text).ok_or("a user")
+}
+
+fn event_id(id: u64) -> Result<EventId, Broken> {
+    EventId::new(id).ok_or("an event id")
+}
+
+fn position(at: u64) -> Result<Position, Broken> {
+    Position::new(at).ok_or("a position")
+}
+
+/// Writes a nested message, an empty one too.
+fn message(e: &mut Encoder<'_>, field: u32, write: impl FnOnce(&mut Encoder<'_>)) {
+    let mut inner = Vec::new();
+    write(&mut Encoder(&mut inner));
+    e.bytes_some(field, &inner);
+}
+
+fn repeated<T>(
+    d: &mut Decoder<'_>,
+    field: u32,
+    mut read: impl FnMut(&mut Decoder<'_>) -> Result<T, Broken>,
+) -> Result<Vec<T>, Broken> {
+    let mut items = Vec::new();
+    while let Some(bytes) = d.bytes_some(field)? {
+        let mut inner = Decoder::new(bytes);
+        items.push(read(&mut inner)?);
+        inner.end()?;
+    }
+    Ok(items)
+}
+
+fn pairs<K: Ord, V>(
+    d: &mut Decoder<'_>,
+    field: u32,
+    read: impl FnMut(&mut Decoder<'_>) -> Result<(K, V), Broken>,
+) -> Result<BTreeMap<K, V>, Broken> {
+    let items = repeated(d, field, read)?;
+    let rising = items.windows(2).all(|pair| pair[0].0 < pair[1].0);
+    if rising { Ok(items.into_iter().collect()) } else { Err("the order of keys") }
+}
+
+fn seal(kind: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Encoder<'_>)) {
+    let start = out.len();
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&[VERSION, kind]);
+    write(&mut Encoder(out));
+    let checksum = crc32fast::hash(&out[start..]);
+    out.extend_from_slice(&checksum.to_le_bytes());
+}
+
+fn open(kind: u8, bytes: &[u8]) -> Result<Decoder<'_>, Fault> {
+    let (framed, checksum) = bytes.split_last_chunk::<4>().ok_or(Fault::Damaged)?;
+    let (head, body) = framed.split_first_chunk::<6>().ok_or(Fault::Damaged)?;
+    if bytes.len() > CHECKPOINT_BYTES_MAX || &head[..4] != MAGIC {
+        return Err(Fault::Damaged);
+    }
+    if crc32fast::hash(framed) != u32::from_le_bytes(*checksum) {
+        return Err(Fault::Damaged);
+    }
+    if head[4] != VERSION {
+        return Err(Fault::Version(head[4]));
+    }
+    if head[5] != kind {
+        return Err(Fault::Malformed("kind"));
+    }
+    Ok(Decoder::new(body))
+}
