@@ -1,0 +1,121 @@
+//! What the server counts about itself: plain atomics, written where things happen, read by `/metrics`.
+//!
+//! Labels are closed lists, so no client can make a new series.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use grandstand_wire::codes::CloseCode;
+
+/// How a viewer is connected.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Transport {
+    WebSocket,
+    Sse,
+    Poll,
+}
+
+impl Transport {
+    pub const ALL: [Transport; 3] = [Transport::WebSocket, Transport::Sse, Transport::Poll];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::WebSocket => "websocket",
+            Transport::Sse => "sse",
+            Transport::Poll => "poll",
+        }
+    }
+}
+
+/// How a cursor was answered.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Resumed {
+    /// No cursor: live from the head.
+    Live,
+    FromRing,
+    FromLog,
+    TooOld,
+    UnknownCursor,
+}
+
+impl Resumed {
+    pub const ALL: [Resumed; 5] =
+        [Resumed::Live, Resumed::FromRing, Resumed::FromLog, Resumed::TooOld, Resumed::UnknownCursor];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Resumed::Live => "live",
+            Resumed::FromRing => "ring",
+            Resumed::FromLog => "log",
+            Resumed::TooOld => "too_old",
+            Resumed::UnknownCursor => "unknown_cursor",
+        }
+    }
+}
+
+/// Upper bounds of the loop-lag buckets in microseconds; above the last is the rest.
+pub const LAG_BOUNDS: [u64; 8] = [500, 1_000, 2_000, 5_000, 10_000, 50_000, 250_000, 1_000_000];
+
+/// Counters of all gateway workers of this process.
+#[derive(Default)]
+pub struct Metrics {
+    /// Sockets now open, whatever they do.
+    pub connections: AtomicI64,
+    pub accepted: AtomicU64,
+    /// `accept` failed (descriptors, memory).
+    pub accept_failed: AtomicU64,
+    pub http_requests: AtomicU64,
+    /// Requests that could not be read without doubt; their connections were closed.
+    pub http_refused: AtomicU64,
+    /// Streams now open, by transport.
+    pub streams: [AtomicI64; 3],
+    /// Streams ever opened, by transport.
+    pub opened: [AtomicU64; 3],
+    /// Streams ended by the server, by close code in the order of `CloseCode::ALL`.
+    pub closed: [AtomicU64; CloseCode::ALL.len()],
+    pub resumed: [AtomicU64; 5],
+    /// Frames with room events, the events in them, their bytes: written or kept as the rest of one frame.
+    pub frames: AtomicU64,
+    pub delivered: AtomicU64,
+    pub delivered_bytes: AtomicU64,
+    /// Comments passed over for slow viewers; each was told.
+    pub skipped: AtomicU64,
+    /// Frames encoded; the difference to `frames` is what sharing saved.
+    pub encoded: AtomicU64,
+    pub ops: AtomicU64,
+    pub ops_refused: AtomicU64,
+    /// Assertions that failed and ended one connection.
+    pub assertions_failed: AtomicU64,
+    /// Time from a worker's wake to its next wait.
+    pub lag: [AtomicU64; LAG_BOUNDS.len() + 1],
+    pub lag_micros: AtomicU64,
+}
+
+impl Metrics {
+    pub fn new() -> Metrics {
+        Metrics::default()
+    }
+
+    pub fn add_closed(&self, code: CloseCode) {
+        if let Some(idx) = CloseCode::ALL.iter().position(|c| *c == code) {
+            add(&self.closed[idx], 1);
+        }
+    }
+
+    pub fn add_resumed(&self, how: Resumed) {
+        add(&self.resumed[how as usize], 1);
+    }
+
+    pub fn add_lag(&self, micros: u64) {
+        let bucket = LAG_BOUNDS.iter().position(|bound| micros <= *bound).unwrap_or(LAG_BOUNDS.len());
+        add(&self.lag[bucket], 1);
+        add(&self.lag_micros, micros);
+    }
+}
+
+pub fn add(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+pub fn read(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
