@@ -179,6 +179,10 @@ pub enum ToWorker {
         conn: ConnKey,
         part: HttpPart,
     },
+    /// From another worker: a newer poll of the same viewer came, this one is answered 204.
+    EndPoll {
+        conn: ConnKey,
+    },
     /// Close every viewer with 4112, the client's wait drawn from the delay; accept nothing new.
     Drain(Delay),
     Stop,

@@ -1,0 +1,170 @@
+//! The gateway role: every socket, N worker threads, one loop each.
+//!
+//! Each worker is a room of its own: its listener, its connections, its rosters and rings. The kernel deals new connections
+//! out to the listeners; batches and answers come through one mailbox and a waker. Workers share counters and nothing else, so
+//! no viewer can hold up another worker's.
+//!
+//! It decides nothing about a room: what is said comes from the shard, what may be seen from the pure rules.
+
+mod conn;
+mod echo;
+mod frames;
+mod ops;
+mod polls;
+mod roster;
+mod stream;
+mod streams;
+#[cfg(test)]
+mod tests;
+mod viewer;
+mod web;
+mod wheel;
+mod worker;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::sync::mpsc;
+
+use crate::auth::door::{Network, Origin};
+use crate::auth::ticket::Tickets;
+use crate::auth::token::Verifier;
+use crate::link::{Delay, HttpRequest, ShardHandle, Tallies, ToWorker, WorkerId, Workers};
+use crate::metrics::Metrics;
+use polls::Polls;
+use streams::StreamTable;
+use worker::Worker;
+
+pub use streams::Limits as StreamLimits;
+
+/// What a gateway is told at its start.
+#[derive(Clone)]
+pub struct Settings {
+    /// Port 0 takes a free one.
+    pub listen: SocketAddr,
+    pub origins: Vec<Origin>,
+    /// Refuse a `Host` that is not loopback.
+    pub development: bool,
+    pub stream_limits: StreamLimits,
+    /// Addresses without a limit; loopback never has one.
+    pub exempt: Vec<Network>,
+    /// How long a drained client waits before it comes back.
+    pub drain: Delay,
+}
+
+/// What a gateway needs of the other roles.
+#[derive(Clone)]
+pub struct Deps {
+    pub shard: ShardHandle,
+    pub workers: Workers,
+    pub control: mpsc::Sender<HttpRequest>,
+    pub verifier: Arc<Verifier>,
+    pub tickets: Arc<Tickets>,
+    pub metrics: Arc<Metrics>,
+    pub tallies: Tallies,
+}
+
+/// What all workers of the process share.
+struct Shared {
+    settings: Settings,
+    shard: ShardHandle,
+    workers: Workers,
+    control: mpsc::Sender<HttpRequest>,
+    verifier: Arc<Verifier>,
+    tickets: Arc<Tickets>,
+    metrics: Arc<Metrics>,
+    tallies: Tallies,
+    streams: StreamTable,
+    polls: Polls,
+    /// The conformance route exists.
+    echo: bool,
+}
+
+/// A running gateway.
+pub struct Gateway {
+    pub address: SocketAddr,
+    workers: Workers,
+    drain: Delay,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Opens the listeners and starts one thread for each place in `deps.workers`.
+/// Errors: the address cannot be had.
+pub fn start(settings: Settings, deps: Deps) -> io::Result<Gateway> {
+    let n = deps.workers.n();
+    let mut listen = settings.listen;
+    let mut listeners = Vec::new();
+    for _ in 0..n {
+        let listener = listener(listen, n > 1)?;
+        listen = listener.local_addr()?;
+        listeners.push(listener);
+    }
+    let drain = settings.drain;
+    let shared = Arc::new(Shared {
+        streams: StreamTable::new(settings.stream_limits),
+        polls: Polls::new(),
+        echo: echo::is_asked_for(),
+        shard: deps.shard,
+        workers: deps.workers.clone(),
+        control: deps.control,
+        verifier: deps.verifier,
+        tickets: deps.tickets,
+        metrics: deps.metrics,
+        tallies: deps.tallies,
+        settings,
+    });
+    let mut threads = Vec::new();
+    for (idx, listener) in listeners.into_iter().enumerate() {
+        let mut worker = Worker::new(WorkerId(idx as u16), mio::net::TcpListener::from_std(listener), shared.clone())?;
+        threads.push(std::thread::Builder::new().name(format!("gateway-{idx}")).spawn(move || worker.run())?);
+    }
+    Ok(Gateway { address: listen, workers: deps.workers, drain, threads })
+}
+
+impl Gateway {
+    /// Closes every viewer with 4112 and takes nobody new; answers still go out.
+    pub fn drain(&self) {
+        for idx in 0..self.workers.n() {
+            // A worker whose mailbox is full is told by `stop`, which tries again.
+            let _ = self.workers.send(WorkerId(idx), ToWorker::Drain(self.drain));
+        }
+    }
+
+    /// Ends the workers after what they hold was written, at the latest after 3 s.
+    pub fn stop(self) {
+        for idx in 0..self.workers.n() {
+            for _ in 0..200 {
+                if self.workers.send(WorkerId(idx), ToWorker::Stop).is_ok() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        for thread in self.threads {
+            // A worker that ended by a panic has said so already; there is nothing left to stop.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A listener whose options its connections inherit.
+fn listener(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if shared {
+        socket.set_reuse_port(true)?;
+    }
+    socket.set_nonblocking(true)?;
+    // Source: resolutions R-38. Inherited by accepted sockets, which saves four calls a connection.
+    socket.set_tcp_nodelay(true)?;
+    socket.set_send_buffer_size(32 * 1024)?; // the kernel doubles it: 64 KiB
+    socket.set_tcp_notsent_lowat(16 * 1024)?;
+    socket.set_tcp_user_timeout(Some(Duration::from_secs(20)))?;
+    socket.bind(&address.into())?;
+    socket.listen(4_096)?;
+    Ok(socket.into())
+}

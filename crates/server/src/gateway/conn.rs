@@ -1,0 +1,163 @@
+//! One socket of a worker: what it is doing, and what it still has to write.
+//!
+//! A connection that waits owns a slot here and nothing else: reads go through the worker's buffer, and bytes are kept only
+//! while the socket would not take them. What is kept is bounded: of room events the rest of one frame, of answers a few.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Write};
+use std::net::SocketAddr;
+
+use bytes::{Buf, Bytes};
+use grandstand_core::time::Mono;
+use grandstand_wire::ws::FrameReader;
+use mio::net::TcpStream;
+
+use super::viewer::Viewer;
+use super::web::Http;
+use super::wheel::Tick;
+
+/// A socket that holds this much unwritten has stopped reading while it keeps asking: it is closed.
+/// One frame (64 KiB and one event) and its close, and answers to a hundred operations.
+pub const UNWRITTEN_MAX: usize = 256 * 1024;
+
+pub struct Conn {
+    pub stream: TcpStream,
+    pub generation: u32,
+    /// The tick that counts; timers of other ticks are stale. 0 is none.
+    pub timer: Tick,
+    pub peer: SocketAddr,
+    pub kind: Kind,
+    pub out: Outbox,
+    /// The last write found the socket full; a writable event comes.
+    pub blocked: bool,
+    /// Bytes may wait in the socket that were not read yet.
+    pub unread: bool,
+    /// The other side sends no more.
+    pub ended: bool,
+}
+
+pub enum Kind {
+    Http(Box<Http>),
+    Viewer(Box<Viewer>),
+    /// Says back what it hears; for conformance tests alone.
+    Echo(Box<FrameReader>),
+    /// Said its last word: reads to the other side's end, so that the word is not lost to a reset.
+    Lingering {
+        until: Mono,
+    },
+}
+
+/// Bytes that the socket would not take yet.
+#[derive(Default)]
+pub struct Outbox(Option<Box<Rest>>);
+
+struct Rest {
+    parts: VecDeque<Bytes>,
+    len: usize,
+    /// When the oldest priority event among them came to this worker.
+    priority_since: Option<Mono>,
+}
+
+/// What became of bytes given to a socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sent {
+    /// The socket has all of it.
+    All,
+    /// The socket has some; the rest is kept.
+    Some,
+    /// The socket took nothing, and nothing is kept.
+    Nothing,
+    /// The connection is broken.
+    Broken,
+}
+
+impl Outbox {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+    pub fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, |rest| rest.len)
+    }
+    pub fn priority_since(&self) -> Option<Mono> {
+        self.0.as_ref().and_then(|rest| rest.priority_since)
+    }
+
+    fn keep(&mut self, bytes: Bytes) {
+        if bytes.is_empty() {
+            return;
+        }
+        let rest = self
+            .0
+            .get_or_insert_with(|| Box::new(Rest { parts: VecDeque::with_capacity(1), len: 0, priority_since: None }));
+        rest.len += bytes.len();
+        rest.parts.push_back(bytes);
+    }
+}
+
+impl Conn {
+    /// Writes a frame that nothing is kept of when the socket takes none of it. Only for an empty outbox.
+    /// `priority_since` is when the oldest priority event in it came.
+    pub fn try_send(&mut self, bytes: &Bytes, priority_since: Option<Mono>) -> Sent {
+        debug_assert!(self.out.is_empty(), "the rest of the last frame goes first");
+        match self.stream.write(bytes) {
+            Ok(n) if n == bytes.len() => Sent::All,
+            Ok(n) => {
+                self.blocked = true;
+                self.out.keep(bytes.slice(n..));
+                if let Some(rest) = &mut self.out.0 {
+                    rest.priority_since = priority_since;
+                }
+                Sent::Some
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                self.blocked = true;
+                Sent::Nothing
+            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => self.try_send(bytes, priority_since),
+            Err(_) => Sent::Broken,
+        }
+    }
+
+    /// Writes, or keeps behind what is kept already. For answers and closes, which have no place to be fetched again from.
+    pub fn send(&mut self, bytes: Bytes) -> Sent {
+        if !self.out.is_empty() {
+            self.out.keep(bytes);
+            return Sent::Some;
+        }
+        match self.try_send(&bytes, None) {
+            Sent::Nothing => {
+                self.out.keep(bytes);
+                Sent::Some
+            }
+            sent => sent,
+        }
+    }
+
+    /// The socket may take more: writes what is kept.
+    pub fn flush(&mut self) -> Sent {
+        let Some(rest) = &mut self.out.0 else {
+            self.blocked = false;
+            return Sent::All;
+        };
+        while let Some(first) = rest.parts.front_mut() {
+            match self.stream.write(first) {
+                Ok(n) => {
+                    rest.len -= n;
+                    first.advance(n);
+                    if first.is_empty() {
+                        rest.parts.pop_front();
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    self.blocked = true;
+                    return Sent::Some;
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Sent::Broken,
+            }
+        }
+        self.out.0 = None;
+        self.blocked = false;
+        Sent::All
+    }
+}

@@ -1,0 +1,505 @@
+//! What a connected client says, and what becomes of it: frames in, operations judged by the session, answers out.
+//!
+//! The session says what may be done; this carries it out. A publish goes to the owner with a number; the answer comes back
+//! with it and is said under the client's own key.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use grandstand_core::names::{ClientMsgId, RoomId};
+use grandstand_core::owner::{Answer, Author, Code, Command, Publish, Reject, Standing};
+use grandstand_core::text;
+use grandstand_core::viewer::session::{self, Action, Close, Op, TokenFault};
+use grandstand_wire::codes::{CloseCode, ErrorCode, RateReason};
+use grandstand_wire::op::{self, Op as WireOp};
+use grandstand_wire::ws::{self, Incoming, Limits, Opcode, Side};
+use grandstand_wire::{event, sse};
+
+use super::conn::Kind;
+use super::frames::Out;
+use super::stream::{credential, event_error};
+use super::viewer::{ASKED_MAX, Asked, PONG_WAIT};
+use super::worker::Worker;
+use crate::auth::{self, Identity};
+use crate::link::{Overloaded, ReplyTo};
+use crate::metrics::{Transport, add};
+
+/// Pings of one read that are answered each; of more, those after the last multiple of it.
+const PONGS_A_READ: usize = 16;
+
+impl Worker {
+    pub(super) fn on_viewer_bytes(&mut self, slot: usize, bytes: &[u8]) {
+        let now = self.now;
+        let Some(viewer) = self.viewer(slot) else { return };
+        if viewer.transport != Transport::WebSocket {
+            // Nobody speaks on an event stream; what comes is read away so that its end is noticed.
+            return;
+        }
+        if std::mem::take(&mut viewer.pinged) {
+            let ping = self.next_ping(Transport::WebSocket);
+            if let Some(viewer) = self.viewer(slot) {
+                viewer.alive_at = ping;
+            }
+        }
+        let mut input = bytes;
+        // A flood of pings is answered by the newest alone.
+        let mut pings: Vec<Vec<u8>> = Vec::new();
+        loop {
+            let Some(viewer) = self.viewer(slot) else { return };
+            match viewer.reader.next(Side::Server, &Limits::FROM_CLIENT, &mut input, now) {
+                Ok(None) => break,
+                Ok(Some(Incoming::Text(text))) => self.on_text(slot, &text),
+                Ok(Some(Incoming::Binary(_))) => {
+                    let error = event_error(None, ErrorCode::BadJson, "frames are text", None);
+                    self.judge(slot, Op::Malformed, None, Some(error));
+                }
+                Ok(Some(Incoming::Ping(body))) => {
+                    if pings.len() == PONGS_A_READ {
+                        pings.clear();
+                    }
+                    pings.push(body);
+                }
+                Ok(Some(Incoming::Pong(_))) => {}
+                Ok(Some(Incoming::Close(code, _))) => return self.on_close_frame(slot, code),
+                Err(fault) => return self.fail(slot, fault),
+            }
+        }
+        let mut pongs = Vec::new();
+        for body in pings {
+            ws::write_frame(Opcode::Pong, &body, &mut pongs);
+        }
+        self.send(slot, pongs.into());
+        self.schedule_live(slot);
+    }
+
+    /// The client says goodbye: the same code back, then the end of our side.
+    fn on_close_frame(&mut self, slot: usize, code: Option<u16>) {
+        let mut bytes = Vec::with_capacity(4);
+        let body = code.map_or_else(Vec::new, |code| ws::close_body(code, ""));
+        ws::write_frame(Opcode::Close, &body, &mut bytes);
+        self.finish_stream(slot, bytes.into());
+    }
+
+    /// The frame stream cannot be read on: the close frame alone tells, there is no room event to it.
+    fn fail(&mut self, slot: usize, fault: ws::Fault) {
+        if let Some(code) = CloseCode::find(fault.code()) {
+            self.shared.metrics.add_closed(code);
+        }
+        let mut bytes = Vec::with_capacity(64);
+        ws::write_frame(Opcode::Close, &ws::close_body(fault.code(), fault.reason()), &mut bytes);
+        self.finish_stream(slot, bytes.into());
+    }
+
+    fn on_text(&mut self, slot: usize, frame: &str) {
+        add(&self.shared.metrics.ops, 1);
+        let wall_op = op::parse(frame);
+        let (op, payload, error) = match wall_op {
+            Err(fault) => {
+                add(&self.shared.metrics.ops_refused, 1);
+                let error = event_error(None, fault.code, &fault.text, fault.client_msg_id.as_ref());
+                (Op::Malformed, None, Some(error))
+            }
+            Ok(WireOp::Hello { token, last_event_id }) => {
+                let verified = token.map(|token| self.verify(&token)).transpose();
+                let credential = self.note_identity(slot, verified);
+                (Op::Hello { credential, cursor: last_event_id.unwrap_or_default() }, None, None)
+            }
+            Ok(WireOp::Auth { token }) => {
+                let verified = self.verify(&token);
+                let credential = verified.map(|id| (credential(&id), id)).map_err(token_fault);
+                let (credential, identity) = match credential {
+                    Ok((credential, identity)) => (Ok(credential), Some(identity)),
+                    Err(fault) => (Err(fault), None),
+                };
+                (Op::Auth { credential }, identity.map(Payload::Identity), None)
+            }
+            Ok(WireOp::Publish(publish)) => {
+                (Op::Publish { room: publish.room.clone() }, Some(Payload::Publish(publish)), None)
+            }
+            Ok(WireOp::React { room, .. }) => (Op::React { room }, None, None),
+            Ok(WireOp::Like { room, .. }) => (Op::Like { room }, None, None),
+            Ok(WireOp::Report { room, .. }) => (Op::Report { room }, None, None),
+            Ok(WireOp::Join { room, last_event_id }) => {
+                (Op::Join { room, cursor: last_event_id.unwrap_or_default() }, None, None)
+            }
+            Ok(WireOp::Leave { room }) => (Op::Leave { room: Some(room) }, None, None),
+            Ok(WireOp::Follow { user }) => (Op::Follow { user }, None, None),
+            Ok(WireOp::Unfollow { user }) => (Op::Unfollow { user }, None, None),
+            Ok(WireOp::Ping) => (Op::Ping, None, None),
+        };
+        self.judge(slot, op, payload, error);
+    }
+
+    /// Remembers who a first `hello` is from; the session says whether that counts.
+    fn note_identity(
+        &mut self,
+        slot: usize,
+        verified: Result<Option<Arc<Identity>>, CloseCode>,
+    ) -> Result<Option<session::Credential>, TokenFault> {
+        match verified {
+            Err(code) => Err(token_fault(code)),
+            Ok(identity) => {
+                let credential = identity.as_deref().map(credential);
+                if let Some(viewer) = self.viewer(slot)
+                    && !viewer.session.is_live()
+                {
+                    viewer.identity = identity;
+                }
+                Ok(credential)
+            }
+        }
+    }
+
+    fn judge(&mut self, slot: usize, op: Op, payload: Option<Payload>, error: Option<Out<'static>>) {
+        let now = self.now;
+        let Some(Kind::Viewer(viewer)) = self.conns.get_mut(slot).map(|c| &mut c.kind) else { return };
+        let action = viewer.session.on_op(op, now, &mut self.rng);
+        if action == Action::Malformed {
+            if let Some(error) = error {
+                self.say(slot, error);
+            }
+            return;
+        }
+        self.act(slot, action, payload);
+    }
+
+    /// Does what the session said.
+    pub(super) fn act(&mut self, slot: usize, action: Action, payload: Option<Payload>) {
+        match action {
+            Action::Quiet | Action::Malformed => {}
+            Action::Wait => self.await_hello(slot),
+            Action::Greet { room, cursor } => self.join(slot, room, cursor),
+            Action::Publish { room } => {
+                if let Some(Payload::Publish(publish)) = payload {
+                    self.publish(slot, &room, publish);
+                }
+            }
+            Action::React { room } | Action::Like { room } | Action::Report { room } => {
+                let what = "reactions, likes and reports are not part of this server yet";
+                self.say(slot, event_error(Some(&room), ErrorCode::NotBuilt, what, None));
+            }
+            Action::Left { room } => self.on_leave(slot, &room),
+            Action::Pong => {
+                let mut json = Vec::new();
+                event::Pong { room: None }.write(&mut json);
+                self.say(slot, Out::loose("pong", json));
+            }
+            Action::Refuse(refusal) => {
+                add(&self.shared.metrics.ops_refused, 1);
+                let (code, message) = refusal.said();
+                let key = match &payload {
+                    Some(Payload::Publish(publish)) => Some(&publish.client_msg_id),
+                    _ => None,
+                };
+                let code = ErrorCode::find(code).unwrap_or(ErrorCode::NotAllowed);
+                self.say(slot, event_error(None, code, message, key));
+            }
+            Action::TokenExpiring { in_ms } => {
+                let mut json = Vec::new();
+                event::TokenExpiring { room: None, in_ms }.write(&mut json);
+                self.say(slot, Out::loose("token_expiring", json));
+            }
+            Action::ReadOnly => {}
+            Action::Renewed => {
+                if let (Some(Payload::Identity(identity)), Some(viewer)) = (payload, self.viewer(slot)) {
+                    viewer.identity = Some(identity);
+                }
+            }
+            Action::Close(close) => {
+                let code = match close {
+                    Close::BadRequest => CloseCode::BadRequest,
+                    Close::NotAllowed => CloseCode::NotAllowed,
+                    Close::TokenExpired => CloseCode::TokenExpired,
+                    Close::TooMany => CloseCode::TooMany,
+                };
+                return self.close(slot, code);
+            }
+        }
+        let (now, wall) = (self.now, self.wall);
+        if let Some(viewer) = self.viewer(slot) {
+            viewer.session_at = viewer.session.next_deadline(now, wall);
+        }
+    }
+
+    /// Switches the protocol, so that the client can say hello.
+    fn await_hello(&mut self, slot: usize) {
+        let head = self.answer_head(slot);
+        self.send(slot, head.into());
+    }
+
+    fn on_leave(&mut self, slot: usize, room: &RoomId) {
+        if let Some(&idx) = self.room_ids.get(room)
+            && let Some(viewer) = self.viewer(slot)
+            && let Some(member) = viewer.member_of(idx)
+        {
+            self.leave_member(slot, member);
+        }
+        let mut json = Vec::new();
+        event::Left { room }.write(&mut json);
+        self.say(slot, Out::loose("left", json));
+    }
+
+    // ---- publish ---------------------------------------------------------------------------------------------
+
+    fn publish(&mut self, slot: usize, room: &RoomId, publish: op::Publish) {
+        let key = publish.client_msg_id.clone();
+        let refuse = |w: &mut Worker, code: ErrorCode, message: &str| {
+            add(&w.shared.metrics.ops_refused, 1);
+            w.say(slot, event_error(Some(room), code, message, Some(&key)));
+        };
+        let settings = self.room_ids.get(room).and_then(|&idx| self.rooms[idx].info.clone());
+        let Some(settings) = settings else {
+            return refuse(self, ErrorCode::BadRoom, "the room is still being joined");
+        };
+        let Some(viewer) = self.viewer(slot) else { return };
+        let who = viewer.identity.clone();
+        if viewer.asked.len() >= ASKED_MAX {
+            return refuse(self, ErrorCode::Overloaded, "too many publishes are unanswered");
+        }
+        if self.draining {
+            return refuse(self, ErrorCode::NotReady, "the server is going away");
+        }
+        if auth::may_publish(who.as_deref(), room, &settings.settings).is_err() {
+            return refuse(self, ErrorCode::NotAllowed, "publishing in this room is not open to you");
+        }
+        let Some(who) = who else { return };
+        let author = match publish.speak_as {
+            None => author_of(&who, room),
+            Some(_) if auth::may_act_as_backend(Some(&who), room).is_err() => {
+                return refuse(self, ErrorCode::NotAllowed, "as is for the backend role");
+            }
+            Some(other) => Author {
+                user: other.id,
+                display: other.name.into(),
+                badges: other.badges.into_iter().map(Arc::from).collect(),
+                standing: Standing::Backend,
+            },
+        };
+        let text = match text::check(&publish.text) {
+            Ok(text) => Arc::from(&*text),
+            Err(fault) => {
+                let code = ErrorCode::find(fault.code().name()).unwrap_or(ErrorCode::BadText);
+                return refuse(self, code, &fault.to_string());
+            }
+        };
+        self.n_requests += 1;
+        let request = self.n_requests;
+        let command = Command::Publish(Publish {
+            room: room.clone(),
+            author,
+            client_msg_id: key.clone(),
+            text,
+            reply_to: publish.reply_to,
+        });
+        let reply = ReplyTo::Conn { conn: self.key(slot), request };
+        match self.shared.shard.command(reply, command) {
+            Ok(()) => {
+                if let Some(viewer) = self.viewer(slot) {
+                    viewer.asked.push(Asked { request, room: room.clone(), client_msg_id: key });
+                }
+            }
+            Err(Overloaded(delay)) => {
+                let mut json = Vec::new();
+                event::ErrorEvent {
+                    room: Some(room),
+                    code: ErrorCode::Overloaded.name(),
+                    message: "the writer's queue is full",
+                    client_msg_id: Some(&key),
+                    retry_after_ms: Some(delay.retry_after.as_millis() as u64),
+                }
+                .write(&mut json);
+                self.say(slot, Out::loose("error", json));
+            }
+        }
+    }
+
+    pub(super) fn on_answer(&mut self, slot: usize, request: u64, answer: Answer) {
+        let Some(viewer) = self.viewer(slot) else { return };
+        let list = &mut viewer.asked;
+        let Some(at) = list.iter().position(|a| a.request == request) else { return };
+        let Asked { room, client_msg_id, .. } = list.swap_remove(at);
+        if list.is_empty() {
+            viewer.asked = Vec::new();
+        }
+        self.say(slot, said(&room, &client_msg_id, answer));
+        if self.draining && self.viewer(slot).is_some_and(|v| !v.awaits_answers()) {
+            self.close(slot, CloseCode::Drain);
+        }
+    }
+
+    // ---- time ------------------------------------------------------------------------------------------------
+
+    pub(super) fn on_viewer_timer(&mut self, slot: usize) {
+        let (now, wall) = (self.now, self.wall);
+        let Some(viewer) = self.viewer(slot) else { return };
+        if viewer.reader.half_read_since().is_some_and(|since| now.since(since) > Limits::FROM_CLIENT.assembly) {
+            return self.fail(slot, ws::Fault::TooSlow);
+        }
+        if viewer.transport == Transport::Poll {
+            self.pass_holds(slot);
+            return self.answer_poll_if_due(slot);
+        }
+        if viewer.session_at.is_some_and(|at| at <= now) {
+            loop {
+                let Some(viewer) = self.viewer(slot) else { return };
+                match viewer.session.on_deadline(now, wall) {
+                    Action::Quiet => break,
+                    action => self.act(slot, action, None),
+                }
+            }
+            if let Some(viewer) = self.viewer(slot) {
+                viewer.session_at = viewer.session.next_deadline(now, wall);
+            }
+        }
+        self.pass_holds(slot);
+        self.check_late(slot);
+        self.keep_alive(slot);
+    }
+
+    /// A viewer that takes nothing: closed when a priority event has waited too long for it.
+    fn check_late(&mut self, slot: usize) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        if !conn.blocked && conn.out.is_empty() {
+            return;
+        }
+        let Some(viewer) = self.viewer(slot) else { return };
+        let seats: Vec<(usize, usize)> = viewer
+            .members()
+            .filter(|m| m.seat != super::viewer::NOWHERE)
+            .map(|m| (m.room as usize, m.seat as usize))
+            .collect();
+        for (room, seat) in seats {
+            if self.conns.get(slot).is_some_and(|c| matches!(c.kind, Kind::Viewer(_))) {
+                self.bring(room, seat);
+            }
+        }
+    }
+
+    fn keep_alive(&mut self, slot: usize) {
+        let now = self.now;
+        let Some(conn) = self.conns.get_mut(slot) else { return };
+        let held_up = conn.blocked || !conn.out.is_empty();
+        let Kind::Viewer(viewer) = &mut conn.kind else { return };
+        if now < viewer.alive_at || viewer.opening.is_some() {
+            return;
+        }
+        match viewer.transport {
+            Transport::WebSocket if viewer.pinged => {
+                // Nothing was heard since the ping: half open, or as good as that.
+                self.drop_conn(slot);
+            }
+            Transport::WebSocket => {
+                viewer.pinged = true;
+                viewer.alive_at = now + PONG_WAIT;
+                if !held_up {
+                    let mut ping = Vec::with_capacity(2);
+                    ws::write_frame(Opcode::Ping, b"", &mut ping);
+                    self.send(slot, ping.into());
+                }
+            }
+            Transport::Sse => {
+                let next = self.next_ping(Transport::Sse);
+                if let Some(viewer) = self.viewer(slot) {
+                    viewer.alive_at = next;
+                }
+                if held_up {
+                    return;
+                }
+                let mut line = Vec::with_capacity(16);
+                sse::comment("keepalive", &mut line);
+                self.send(slot, Bytes::from(line));
+            }
+            Transport::Poll => {}
+        }
+    }
+}
+
+/// What comes with an operation and is no business of the session.
+pub(super) enum Payload {
+    Publish(op::Publish),
+    Identity(Arc<Identity>),
+}
+
+fn token_fault(code: CloseCode) -> TokenFault {
+    if code == CloseCode::TokenExpired { TokenFault::Expired } else { TokenFault::Bad }
+}
+
+/// Who speaks, as the owner judges them.
+fn author_of(who: &Identity, room: &RoomId) -> Author {
+    let standing = if who.is_backend() {
+        Standing::Backend
+    } else if auth::may_moderate(Some(who), room).is_ok() {
+        Standing::Moderator
+    } else {
+        Standing::Viewer
+    };
+    Author { user: who.user.clone(), display: who.display.clone(), badges: who.badges.clone(), standing }
+}
+
+/// The owner's answer as the client is told it.
+fn said(room: &RoomId, key: &ClientMsgId, answer: Answer) -> Out<'static> {
+    let mut json = Vec::with_capacity(192);
+    let millis = |d: Duration| d.as_millis() as u64;
+    let kind = match answer {
+        Answer::Published { event_id, partition, offset, duplicate } => {
+            event::PublishAck { room, client_msg_id: key, event_id: Some(event_id), partition, offset, duplicate }
+                .write(&mut json);
+            "publish_ack"
+        }
+        Answer::Pending { retry_after } => {
+            event::ModerationPending { room, client_msg_id: key, retry_after_ms: Some(millis(retry_after)) }
+                .write(&mut json);
+            "moderation_pending"
+        }
+        Answer::Reject(Reject { code, message, retry_after, .. }) => {
+            let retry_after_ms = retry_after.map(millis);
+            match rate(code) {
+                Some(reason) => {
+                    let retry_after_ms = retry_after_ms.unwrap_or(1_000);
+                    event::RateLimited { room, client_msg_id: Some(key), retry_after_ms, reason }.write(&mut json);
+                    "rate_limited"
+                }
+                None if code == Code::ModerationFailed => {
+                    event::ModerationFailed { room, client_msg_id: key, reason: &message }.write(&mut json);
+                    "moderation_failed"
+                }
+                None => {
+                    let code = code.name();
+                    event::ErrorEvent {
+                        room: Some(room),
+                        code,
+                        message: &message,
+                        client_msg_id: Some(key),
+                        retry_after_ms,
+                    }
+                    .write(&mut json);
+                    "error"
+                }
+            }
+        }
+        // Answers to what no publish asks.
+        Answer::Score { .. } | Answer::Room { .. } | Answer::Done { .. } => {
+            event::ErrorEvent {
+                room: Some(room),
+                code: ErrorCode::ServerFault.name(),
+                message: "an answer to something else",
+                client_msg_id: Some(key),
+                retry_after_ms: None,
+            }
+            .write(&mut json);
+            "error"
+        }
+    };
+    Out::loose(kind, json)
+}
+
+fn rate(code: Code) -> Option<RateReason> {
+    match code {
+        Code::SlowMode => Some(RateReason::SlowMode),
+        Code::UserRate => Some(RateReason::UserRate),
+        Code::RoomRate => Some(RateReason::RoomRate),
+        Code::IpRate => Some(RateReason::IpRate),
+        _ => None,
+    }
+}

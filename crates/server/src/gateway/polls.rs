@@ -1,0 +1,100 @@
+//! Which long-poll holds the line of a (user, room, tab), over all workers.
+//!
+//! One phone line a tab: a newer call ends the older with 204, and a caller that was just answered waits a second before the
+//! next answer, whichever worker took the call. Anonymous callers are told apart by their address.
+//! Numbers: protocol.md (≥ 1 s between a viewer's answers).
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use grandstand_core::routing::stable_hash;
+use grandstand_core::time::Mono;
+
+use crate::link::ConnKey;
+
+/// Between two answers to one viewer.
+pub const ANSWER_GAP: Duration = Duration::from_secs(1);
+/// A line nobody called on for so long is forgotten.
+const FORGET: Duration = Duration::from_secs(60);
+const SHARDS: usize = 16;
+
+/// Who calls: a 64-bit hash over user (or address), room and tab.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Line(u64);
+
+impl Line {
+    pub fn of(caller: &str, room: &str, tab: &str) -> Line {
+        // None of the three holds a control character.
+        Line(stable_hash(format!("{caller}\n{room}\n{tab}").as_bytes()))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    by: Option<ConnKey>,
+    answered: Option<Mono>,
+    touched: Mono,
+}
+
+pub struct Polls([Mutex<HashMap<Line, Held>>; SHARDS]);
+
+impl Polls {
+    pub fn new() -> Polls {
+        Polls(Default::default())
+    }
+
+    /// `by` calls on the line: who held it before and must be ended, and when the next answer may leave.
+    pub fn call(&self, line: Line, by: ConnKey, now: Mono) -> (Option<ConnKey>, Mono) {
+        let mut lines = self.shard(line);
+        if lines.len() >= 1_024 && lines.len().is_power_of_two() {
+            lines.retain(|_, held| held.by.is_some() || now.since(held.touched) < FORGET);
+        }
+        let held = lines.entry(line).or_insert(Held { by: None, answered: None, touched: now });
+        let older = held.by.replace(by).filter(|older| *older != by);
+        held.touched = now;
+        (older, held.answered.map_or(now, |at| at + ANSWER_GAP).max(now))
+    }
+
+    /// `by` was answered or is gone.
+    pub fn leave(&self, line: Line, by: ConnKey, answered: bool, now: Mono) {
+        let mut lines = self.shard(line);
+        if let Some(held) = lines.get_mut(&line) {
+            held.touched = now;
+            if answered {
+                held.answered = Some(now);
+            }
+            if held.by == Some(by) {
+                held.by = None;
+            }
+        }
+    }
+
+    fn shard(&self, line: Line) -> std::sync::MutexGuard<'_, HashMap<Line, Held>> {
+        self.0[line.0 as usize % SHARDS].lock().expect("no holder of this lock can panic")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use grandstand_core::time::Mono;
+
+    use super::{Line, Polls};
+    use crate::link::{ConnKey, WorkerId};
+
+    fn conn(slot: u32) -> ConnKey {
+        ConnKey { worker: WorkerId(0), slot, generation: 1 }
+    }
+
+    #[test]
+    fn a_newer_call_ends_the_older_and_waits_a_second_after_the_last_answer() {
+        let polls = Polls::new();
+        let line = Line::of("u", "r", "t");
+        assert_eq!(polls.call(line, conn(1), Mono(0)), (None, Mono(0)));
+        assert_eq!(polls.call(line, conn(2), Mono(5)), (Some(conn(1)), Mono(5)));
+        polls.leave(line, conn(1), false, Mono(6));
+        assert_eq!(polls.call(Line::of("u", "r", "t2"), conn(3), Mono(6)).0, None);
+        polls.leave(line, conn(2), true, Mono(7));
+        assert_eq!(polls.call(line, conn(4), Mono(8)), (None, Mono(1_000_007)));
+    }
+}

@@ -1,0 +1,692 @@
+//! One room on one worker: who watches it, what it last said, and the walks that bring the ones to the other.
+//!
+//! A walk is a tour along the roster. Viewers at the common place share one frame, encoded once for each transport; who is
+//! somewhere else gets what they lack. It is cut into slices of 2 ms, and a room with a waiting score goes before others.
+//! A viewer whose socket is full is passed by: when it takes bytes again it is brought to the head by the same rule.
+//!
+//! The awkward case is a seat that moves: leaving swaps the last seat into the gap, and if that carries an unvisited viewer
+//! into the visited part, the tour is made once more.
+//!
+//! Numbers: blueprint section 5 (2 ms; ring 30 s), 30 s of linger so that quick reconnects are served from the ring.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use grandstand_core::ids::{EventId, Position, Pseq};
+use grandstand_core::names::{RoomId, UserId};
+use grandstand_core::record::{Audience, Lane, RetractTarget};
+use grandstand_core::time::Mono;
+use grandstand_core::viewer::merge::{Leave, MergeWindow};
+use grandstand_core::viewer::ring::{self, Entry, Pushed, Ring};
+use grandstand_core::viewer::walk::{self, Place, Plan, Step, Walk};
+use grandstand_wire::codes::CloseCode;
+
+use super::conn::{Conn, Kind, Sent};
+use super::frames::{self, Marks, Out, UserMark};
+use super::stream;
+use super::viewer::{Member, NOWHERE};
+use super::worker::Worker;
+use crate::clock;
+use crate::failpoint;
+use crate::link::{Batch, NoRoom, Piece, RoomInfo, RoomTally};
+use crate::metrics::{Transport, add};
+
+const SLICE: Duration = Duration::from_millis(2);
+/// How often a walk looks at the clock: 16 sends are about 0.1 ms.
+const CLOCK_EVERY: usize = 16;
+const LINGER: Duration = Duration::from_secs(30);
+/// Different plans of one walk whose frames are kept: the common place, the few before it, and the resuming ones.
+const FRAMES_KEPT: usize = 8;
+
+pub(super) struct Room {
+    pub id: RoomId,
+    /// `None` until the shard has told.
+    pub info: Option<Arc<RoomInfo>>,
+    pub ring: Ring<Arc<Piece>>,
+    pub merge: MergeWindow,
+    pub seats: Vec<Seat>,
+    /// Connections that wait for the room's facts.
+    pub waiting: Vec<(u32, u32)>,
+    /// Members of connections, seated or not.
+    pub n_members: u32,
+    empty_since: Option<Mono>,
+    pub tally: Arc<RoomTally>,
+    /// When the merge window ends; the same as in `Worker::windows`.
+    pub deadline: Option<Mono>,
+    /// The seat at which the walk goes on.
+    next_seat: Option<usize>,
+    again: bool,
+    queued: bool,
+    /// What the ring's comments must be held against: newest last, dropped with the ring's floor.
+    retracts: Vec<(EventId, RetractTarget)>,
+}
+
+#[derive(Debug)]
+pub(super) struct Seat {
+    pub slot: u32,
+    pub user: UserMark,
+    pub transport: Transport,
+    pub place: Place,
+}
+
+/// What is to be done with viewers once the ring is no longer borrowed.
+#[derive(Default)]
+struct After {
+    close: Vec<(u32, CloseCode)>,
+    broken: Vec<u32>,
+    polls: Vec<u32>,
+    /// Took nothing or not all: watched for lateness.
+    held_up: Vec<u32>,
+    /// Fell out of the ring while catching up: back to the log.
+    below: Vec<u32>,
+    delivered: u64,
+    skipped: u64,
+    frames: u64,
+    bytes: u64,
+}
+
+struct Frame {
+    plan: Plan,
+    n_events: u64,
+    /// Users whose copy may differ.
+    marks: Marks,
+    web_socket: Option<Bytes>,
+    sse: Option<Bytes>,
+}
+
+impl Room {
+    fn new(id: RoomId, tally: Arc<RoomTally>) -> Room {
+        Room {
+            id,
+            info: None,
+            ring: Ring::new(Position::START, Pseq(0), ring::Limits::default()),
+            merge: MergeWindow::new(None),
+            seats: Vec::new(),
+            waiting: Vec::new(),
+            n_members: 0,
+            empty_since: None,
+            tally,
+            deadline: None,
+            next_seat: None,
+            again: false,
+            queued: false,
+            retracts: Vec::new(),
+        }
+    }
+
+    /// Whether a comment must not be shown any more.
+    pub fn is_retracted(&self, piece: &Piece) -> bool {
+        is_retracted(&self.retracts, piece)
+    }
+
+    fn note_retract(&mut self, piece: &Piece) {
+        if let Some(target) = &piece.retracts {
+            self.retracts.push((piece.id, target.clone()));
+        }
+    }
+}
+
+fn is_retracted(retracts: &[(EventId, RetractTarget)], piece: &Piece) -> bool {
+    piece.lane == Lane::Comment
+        && retracts.iter().any(|(at, target)| {
+            piece.id < *at
+                && match target {
+                    RetractTarget::Event(id) => *id == piece.id,
+                    RetractTarget::User(user) => piece.author.as_ref().is_some_and(|(author, _)| author == user),
+                    RetractTarget::All => true,
+                }
+        })
+}
+
+fn fixed_window(info: &RoomInfo) -> Option<Duration> {
+    info.settings.merge_ms.map(|ms| Duration::from_millis(u64::from(ms)))
+}
+
+impl Worker {
+    /// The worker's place for a room, made and subscribed when it is the first one's.
+    pub(super) fn room_place(&mut self, id: &RoomId) -> usize {
+        if let Some(&idx) = self.room_ids.get(id) {
+            return idx;
+        }
+        let idx = self.rooms.insert(Room::new(id.clone(), self.shared.tallies.of(id)));
+        self.room_ids.insert(id.clone(), idx);
+        self.shared.shard.subscribe(self.id, id.clone());
+        idx
+    }
+
+    pub(super) fn on_room(&mut self, id: &RoomId, found: Result<Arc<RoomInfo>, NoRoom>) {
+        let Some(&idx) = self.room_ids.get(id) else { return };
+        let room = &mut self.rooms[idx];
+        let waiting = std::mem::take(&mut room.waiting);
+        match found {
+            Ok(info) => {
+                room.ring = Ring::new(info.head, info.pseq, ring::Limits::default());
+                room.merge = MergeWindow::new(fixed_window(&info));
+                room.info = Some(info);
+                for (slot, generation) in waiting {
+                    let slot = slot as usize;
+                    if self.conns.get(slot).is_some_and(|c| c.generation == generation) {
+                        self.guarded(slot, |w| w.admit(slot, idx));
+                    }
+                }
+            }
+            Err(NoRoom) => {
+                for (slot, generation) in waiting {
+                    let slot = slot as usize;
+                    if self.conns.get(slot).is_some_and(|c| c.generation == generation) {
+                        self.guarded(slot, |w| w.refuse_room(slot, idx));
+                    }
+                }
+                // Nobody can have been seated in a room without facts.
+                if let Some(&idx) = self.room_ids.get(id)
+                    && self.rooms[idx].info.is_none()
+                {
+                    self.room_ids.remove(id);
+                    self.rooms.remove(idx);
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_batch(&mut self, batch: &Batch) {
+        let Some(&idx) = self.room_ids.get(&batch.room) else { return };
+        let now = self.now;
+        let room = &mut self.rooms[idx];
+        if room.info.is_none() {
+            // Sent to an earlier subscription; the facts that are on their way include it.
+            return;
+        }
+        let (mut closes, mut new) = (false, false);
+        for piece in &batch.pieces {
+            let entry = Entry {
+                id: piece.id,
+                lane: piece.lane,
+                closes_window: piece.closes_window,
+                private: piece.audience != Audience::Everyone,
+                pseq: piece.pseq,
+                at: now,
+                bytes: piece.json.len() as u32,
+                payload: piece.clone(),
+            };
+            let pushed = room.ring.push(entry);
+            if pushed == Pushed::Hole {
+                tracing::error!(room = %room.id, id = %piece.id, "a priority event is missing from the link");
+            }
+            new |= pushed != Pushed::Repeat;
+            closes |= piece.closes_window;
+            room.note_retract(piece);
+        }
+        if !new {
+            return;
+        }
+        room.ring.trim(now);
+        if !room.seats.is_empty() {
+            self.leave_window(idx, closes);
+        }
+    }
+
+    fn leave_window(&mut self, idx: usize, closes: bool) {
+        let now = self.now;
+        let room = &mut self.rooms[idx];
+        room.merge.set_viewers(room.tally.viewers.load(Ordering::Relaxed).max(0) as u64);
+        match room.merge.on_events(closes, now) {
+            Leave::Now => {
+                if let Some(at) = room.deadline.take() {
+                    self.windows.remove(&(at, idx));
+                }
+                self.queue_walk_as(idx, closes);
+            }
+            Leave::At(at) if room.deadline != Some(at) => {
+                if let Some(old) = room.deadline.replace(at) {
+                    self.windows.remove(&(old, idx));
+                }
+                self.windows.insert((at, idx));
+            }
+            Leave::At(_) => {}
+        }
+    }
+
+    pub(super) fn on_settings(&mut self, info: Arc<RoomInfo>) {
+        let Some(&idx) = self.room_ids.get(&info.room) else { return };
+        let room = &mut self.rooms[idx];
+        if room.info.is_none() {
+            return;
+        }
+        room.ring.advance(info.head);
+        let viewers = room.tally.viewers.load(Ordering::Relaxed).max(0) as u64;
+        room.merge.set_fixed(fixed_window(&info), viewers);
+        room.info = Some(info);
+    }
+
+    /// The link lost batches: what the ring holds cannot be joined to what follows, so everybody resumes.
+    pub(super) fn on_resync(&mut self, info: Arc<RoomInfo>) {
+        let Some(&idx) = self.room_ids.get(&info.room) else { return };
+        let room = &mut self.rooms[idx];
+        if room.info.is_none() {
+            return;
+        }
+        room.ring = Ring::new(info.head, info.pseq, ring::Limits::default());
+        room.retracts.clear();
+        room.info = Some(info);
+        for slot in room.seats.iter().map(|s| s.slot as usize).collect::<Vec<_>>() {
+            self.guarded(slot, |w| w.close(slot, CloseCode::Resync));
+        }
+    }
+
+    // ---- seats -----------------------------------------------------------------------------------------------
+
+    /// Puts a viewer that was greeted into the roster. The walk that is due brings it to the head.
+    pub(super) fn seat(&mut self, slot: usize, member: usize, place: Place) {
+        let Some(viewer) = self.viewer(slot) else { return };
+        let user = viewer.identity.as_ref().map_or(UserMark::default(), |who| UserMark::of(&who.user));
+        let transport = viewer.transport;
+        let place_in = viewer.member_mut(member);
+        assert!(place_in.seat == NOWHERE, "a viewer sits once in a room");
+        place_in.joining = None;
+        let idx = place_in.room as usize;
+        let room = &mut self.rooms[idx];
+        let seat = room.seats.len();
+        room.seats.push(Seat { slot: slot as u32, user, transport, place });
+        room.empty_since = None;
+        room.tally.viewers.fetch_add(1, Ordering::Relaxed);
+        if let Some(viewer) = self.viewer(slot) {
+            viewer.member_mut(member).seat = seat as u32;
+        }
+    }
+
+    /// Takes a member out of its room, wherever on its way it was.
+    pub(super) fn unseat(&mut self, member: &Member) {
+        if member.room == NOWHERE {
+            return;
+        }
+        let idx = member.room as usize;
+        let now = self.now;
+        let room = &mut self.rooms[idx];
+        room.n_members -= 1;
+        if room.n_members == 0 {
+            room.empty_since = Some(now);
+        }
+        if member.seat == NOWHERE {
+            return;
+        }
+        let seat = member.seat as usize;
+        room.tally.viewers.fetch_sub(1, Ordering::Relaxed);
+        let last = room.seats.len() - 1;
+        room.seats.swap_remove(seat);
+        if seat < last {
+            let moved = room.seats[seat].slot as usize;
+            if room.next_seat.is_some_and(|next| seat < next && last >= next) {
+                room.again = true;
+            }
+            if let Some(viewer) = self.viewer(moved)
+                && let Some(at) = viewer.member_of(idx)
+            {
+                viewer.member_mut(at).seat = seat as u32;
+            }
+        }
+    }
+
+    pub(super) fn set_place(&mut self, room: usize, seat: usize, place: Place) {
+        self.rooms[room].seats[seat].place = place;
+    }
+
+    // ---- walks -----------------------------------------------------------------------------------------------
+
+    pub(super) fn queue_walk(&mut self, idx: usize) {
+        self.queue_walk_as(idx, false);
+    }
+
+    fn queue_walk_as(&mut self, idx: usize, urgent: bool) {
+        let room = &mut self.rooms[idx];
+        if room.next_seat.is_some() {
+            room.again = true;
+        }
+        if urgent {
+            // Its place among the others may stay: a room that was walked has nothing left to do there.
+            self.urgent.push_back(idx);
+            room.queued = true;
+        } else if !room.queued {
+            self.due.push_back(idx);
+            room.queued = true;
+        }
+    }
+
+    /// One slice's worth of walking, urgent rooms first.
+    pub(super) fn walk_rooms(&mut self) {
+        if self.urgent.is_empty() && self.due.is_empty() {
+            return;
+        }
+        self.tick();
+        if self.walk_at.take_if(|at| *at <= self.now).is_none() && self.walk_at.is_some() {
+            return;
+        }
+        let until = self.now + SLICE;
+        loop {
+            let (idx, urgent) = match self.urgent.pop_front() {
+                Some(idx) => (idx, true),
+                None => match self.due.pop_front() {
+                    Some(idx) => (idx, false),
+                    None => return,
+                },
+            };
+            let gone = self.rooms.get(idx).is_none_or(|room| !room.queued);
+            if gone {
+                continue;
+            }
+            let done = self.walk_slice(idx, until);
+            if let Some(room) = self.rooms.get_mut(idx) {
+                room.queued = !done;
+                if !done {
+                    // An urgent room goes on before others; a plain one makes room for them.
+                    if urgent { self.urgent.push_front(idx) } else { self.due.push_back(idx) }
+                }
+            }
+            if clock::mono() >= until || self.walk_at.is_some() {
+                return;
+            }
+        }
+    }
+
+    /// Walks on until `until`; true when every seat was visited.
+    fn walk_slice(&mut self, idx: usize, until: Mono) -> bool {
+        let now = self.now;
+        let mut after = After::default();
+        let room = &mut self.rooms[idx];
+        if failpoint::is_active() && !room.seats.is_empty() && failpoint::holds("walk.slice") {
+            self.walk_at = Some(now + failpoint::POLL);
+            return false;
+        }
+        let mut next = room.next_seat.take().unwrap_or(0);
+        if next == 0 {
+            room.merge.on_walk(now);
+            room.again = false;
+        }
+        let Room { id, ring, seats, retracts, tally, .. } = room;
+        let mut tour = Tour::new(id, ring, retracts, now);
+        let mut visited = 0;
+        while next < seats.len() {
+            if visited % CLOCK_EVERY == 0 && visited > 0 && clock::mono() >= until {
+                break;
+            }
+            // With failpoints a slice is one seat, so that a test can stop between two.
+            if visited == 1 && failpoint::is_active() {
+                break;
+            }
+            let seat = &mut seats[next];
+            next += 1;
+            visited += 1;
+            if let Some(conn) = self.conns.get_mut(seat.slot as usize) {
+                tour.serve(seat, conn, &mut after);
+            }
+        }
+        let encoded = tour.n_encoded;
+        let done = next >= seats.len();
+        tally.delivered.fetch_add(after.delivered, Ordering::Relaxed);
+        tally.skipped.fetch_add(after.skipped, Ordering::Relaxed);
+        let room = &mut self.rooms[idx];
+        room.next_seat = (!done).then_some(next);
+        add(&self.shared.metrics.encoded, encoded);
+        self.finish(idx, after);
+        let Some(room) = self.rooms.get_mut(idx) else { return true };
+        if done && std::mem::take(&mut room.again) {
+            return false;
+        }
+        done
+    }
+
+    /// Brings one viewer to the head of one of its rooms: it was just seated, or its socket takes bytes again.
+    pub(super) fn bring(&mut self, idx: usize, seat: usize) {
+        let mut after = After::default();
+        let room = &mut self.rooms[idx];
+        let Room { id, ring, seats, retracts, tally, .. } = room;
+        let mut tour = Tour::new(id, ring, retracts, self.now);
+        let Some(seat) = seats.get_mut(seat) else { return };
+        if let Some(conn) = self.conns.get_mut(seat.slot as usize) {
+            tour.serve(seat, conn, &mut after);
+        }
+        tally.delivered.fetch_add(after.delivered, Ordering::Relaxed);
+        tally.skipped.fetch_add(after.skipped, Ordering::Relaxed);
+        add(&self.shared.metrics.encoded, tour.n_encoded);
+        self.finish(idx, after);
+    }
+
+    fn finish(&mut self, idx: usize, after: After) {
+        let metrics = &self.shared.metrics;
+        if after.frames > 0 {
+            add(&metrics.frames, after.frames);
+            add(&metrics.delivered, after.delivered);
+            add(&metrics.delivered_bytes, after.bytes);
+        }
+        if after.skipped > 0 {
+            add(&metrics.skipped, after.skipped);
+        }
+        for slot in after.broken {
+            self.guarded(slot as usize, |w| w.drop_conn(slot as usize));
+        }
+        for (slot, code) in after.close {
+            self.guarded(slot as usize, |w| w.close(slot as usize, code));
+        }
+        for slot in after.held_up {
+            self.schedule_live(slot as usize);
+        }
+        for slot in after.polls {
+            self.guarded(slot as usize, |w| w.answer_poll_if_due(slot as usize));
+        }
+        for slot in after.below {
+            self.guarded(slot as usize, |w| w.back_to_the_log(slot as usize, idx));
+        }
+    }
+
+    /// What a viewer at its seat would be sent now, as the events of one answer; for polls.
+    pub(super) fn look(&self, idx: usize, seat: usize, reader: Option<&UserId>) -> Look<'_> {
+        let room = &self.rooms[idx];
+        let place = room.seats[seat].place;
+        let tour_walk = &mut Walk::new(&room.ring, walk::Limits::default(), self.now);
+        match tour_walk.step(&place) {
+            Step::AtHead => Look::Nothing(room.ring.head()),
+            Step::BelowFloor | Step::Late => Look::Below,
+            Step::Send(plan) => {
+                let mut events = Vec::new();
+                if let Some(skipped) = &plan.skipped {
+                    events.push(stream::skipped_event(&room.id, skipped));
+                }
+                for entry in tour_walk.entries(&plan) {
+                    let hidden = entry.private && !is_own(&entry.payload, reader);
+                    if !hidden && !room.is_retracted(&entry.payload) {
+                        events.push(Out::of(&entry.payload, reader));
+                    }
+                }
+                Look::Events { events, upto: plan.upto, skipped: plan.skipped.map_or(0, |s| s.count) }
+            }
+        }
+    }
+
+    // ---- upkeep ----------------------------------------------------------------------------------------------
+
+    /// Once a second: old events leave the rings, rooms nobody came back to are given up.
+    pub(super) fn keep_rooms(&mut self) {
+        let now = self.now;
+        let mut over = Vec::new();
+        for (idx, room) in &mut self.rooms {
+            room.ring.trim(now);
+            let floor = room.ring.floor();
+            room.retracts.retain(|(at, _)| at.position() > floor);
+            let left = room.n_members == 0 && room.info.is_some() && !room.queued;
+            if left && room.empty_since.is_some_and(|since| now.since(since) >= LINGER) {
+                over.push(idx);
+            }
+        }
+        for idx in over {
+            let room = self.rooms.remove(idx);
+            if let Some(at) = room.deadline {
+                self.windows.remove(&(at, idx));
+            }
+            self.room_ids.remove(&room.id);
+            self.shared.shard.unsubscribe(self.id, room.id);
+        }
+    }
+}
+
+/// What a poll would be answered.
+pub(super) enum Look<'a> {
+    Nothing(Position),
+    /// The ring does not hold what follows.
+    Below,
+    Events {
+        events: Vec<Out<'a>>,
+        upto: Position,
+        skipped: u64,
+    },
+}
+
+fn is_own(piece: &Piece, reader: Option<&UserId>) -> bool {
+    matches!((&piece.author, reader), (Some((author, _)), Some(reader)) if author == reader)
+}
+
+/// One walk with the frames it shares.
+struct Tour<'r> {
+    walk: Walk<'r, Arc<Piece>>,
+    retracts: &'r [(EventId, RetractTarget)],
+    room: &'r RoomId,
+    frames: Vec<Frame>,
+    n_encoded: u64,
+    now: Mono,
+}
+
+impl<'r> Tour<'r> {
+    fn new(
+        room: &'r RoomId,
+        ring: &'r Ring<Arc<Piece>>,
+        retracts: &'r [(EventId, RetractTarget)],
+        now: Mono,
+    ) -> Tour<'r> {
+        let walk = Walk::new(ring, walk::Limits::default(), now);
+        Tour { walk, retracts, room, frames: Vec::new(), n_encoded: 0, now }
+    }
+
+    /// Brings one seat to the head, or as far as its socket takes.
+    fn serve(&mut self, seat: &mut Seat, conn: &mut Conn, after: &mut After) {
+        if seat.transport == Transport::Poll {
+            after.polls.push(seat.slot);
+            return;
+        }
+        if conn.blocked || !conn.out.is_empty() {
+            let rest_late =
+                conn.out.priority_since().is_some_and(|at| walk::is_late(at, self.now, &walk::Limits::default()));
+            if rest_late || self.walk.step(&seat.place) == Step::Late {
+                after.close.push((seat.slot, CloseCode::SlowConsumer));
+            }
+            return;
+        }
+        loop {
+            let plan = match self.walk.step(&seat.place) {
+                Step::AtHead => {
+                    seat.place.rest(self.walk.head());
+                    return;
+                }
+                Step::Send(plan) if plan.empty => {
+                    seat.place.advance(&plan);
+                    continue;
+                }
+                Step::Send(plan) => plan,
+                Step::BelowFloor if seat.place.catch_up.is_some() => {
+                    after.below.push(seat.slot);
+                    return;
+                }
+                Step::BelowFloor | Step::Late => {
+                    after.close.push((seat.slot, CloseCode::SlowConsumer));
+                    return;
+                }
+            };
+            let (bytes, n_events) = self.frame(&plan, seat, conn);
+            if bytes.is_empty() {
+                // Only what others wrote for themselves.
+                seat.place.advance(&plan);
+                continue;
+            }
+            let sent = conn.try_send(&bytes, plan.priority_since);
+            match sent {
+                Sent::All | Sent::Some => {
+                    seat.place.advance(&plan);
+                    after.frames += 1;
+                    after.delivered += n_events;
+                    after.bytes += bytes.len() as u64;
+                    after.skipped += plan.skipped.map_or(0, |s| s.count);
+                }
+                Sent::Nothing => {}
+                Sent::Broken => {
+                    after.broken.push(seat.slot);
+                    return;
+                }
+            }
+            if sent != Sent::All {
+                after.held_up.push(seat.slot);
+                return;
+            }
+        }
+    }
+
+    fn frame(&mut self, plan: &Plan, seat: &Seat, conn: &Conn) -> (Bytes, u64) {
+        let at = match self.frames.iter().position(|f| f.plan == *plan) {
+            Some(at) => at,
+            None => {
+                let (n_events, marks) = self.measure(plan);
+                if self.frames.len() == FRAMES_KEPT {
+                    self.frames.remove(0);
+                }
+                self.frames.push(Frame { plan: *plan, n_events, marks, web_socket: None, sse: None });
+                self.frames.len() - 1
+            }
+        };
+        if self.frames[at].marks.may_hold(seat.user)
+            && let Kind::Viewer(viewer) = &conn.kind
+            && let Some(who) = &viewer.identity
+            && self.walk.entries(plan).any(|e| is_own(&e.payload, Some(&who.user)))
+        {
+            return self.encode(plan, seat.transport, Some(&who.user));
+        }
+        let known = match seat.transport {
+            Transport::WebSocket => self.frames[at].web_socket.clone(),
+            _ => self.frames[at].sse.clone(),
+        };
+        if let Some(bytes) = known {
+            return (bytes, self.frames[at].n_events);
+        }
+        let (bytes, n_events) = self.encode(plan, seat.transport, None);
+        let frame = &mut self.frames[at];
+        match seat.transport {
+            Transport::WebSocket => frame.web_socket = Some(bytes.clone()),
+            _ => frame.sse = Some(bytes.clone()),
+        }
+        (bytes, n_events)
+    }
+
+    fn measure(&self, plan: &Plan) -> (u64, Marks) {
+        let (mut n, mut marks) = (0, Marks::default());
+        for entry in self.walk.entries(plan) {
+            n += u64::from(!entry.private && !is_retracted(self.retracts, &entry.payload));
+            if let Some((author, _)) = &entry.payload.author {
+                marks.insert(UserMark::of(author));
+            }
+        }
+        (n, marks)
+    }
+
+    fn encode(&mut self, plan: &Plan, transport: Transport, reader: Option<&UserId>) -> (Bytes, u64) {
+        let mut events = Vec::new();
+        for entry in self.walk.entries(plan) {
+            let hidden = entry.private && !is_own(&entry.payload, reader);
+            if !hidden && !is_retracted(self.retracts, &entry.payload) {
+                events.push(Out::of(&entry.payload, reader));
+            }
+        }
+        let n_events = events.len() as u64;
+        if let Some(skipped) = &plan.skipped {
+            events.insert(0, stream::skipped_event(self.room, skipped));
+        }
+        self.n_encoded += 1;
+        (frames::encode(transport, &events), n_events)
+    }
+}

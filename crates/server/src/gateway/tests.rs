@@ -1,0 +1,920 @@
+//! The gateway on real sockets, with a shard and a control made for the test.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use grandstand_core::ids::{Epoch, EventId, Position, Pseq, Seq};
+use grandstand_core::names::{RoomId, UserId};
+use grandstand_core::owner::{Answer, Command};
+use grandstand_core::record::{Audience, Lane, Room};
+use grandstand_core::routing::partition_of;
+use grandstand_core::time::Mono;
+use grandstand_core::viewer::resume;
+use grandstand_wire::ws::{self, FrameReader, Incoming, Limits, Opcode, Side};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::{Deps, Gateway, Settings, StreamLimits};
+use crate::auth::ticket::Tickets;
+use crate::auth::token::{Claims, SigningKey, Verifier};
+use crate::clock;
+use crate::link::{
+    Batch, Delay, HttpPart, HttpRequest, NoRoom, Page, Piece, ReplyTo, Resumed, RoomInfo, ShardHandle, Tallies,
+    ToOwner, ToReader, ToWorker, WorkerId, Workers,
+};
+use crate::metrics::Metrics;
+
+const WAIT: Duration = Duration::from_secs(10);
+
+// ---- a shard ---------------------------------------------------------------------------------------------------------
+
+#[derive(Default)]
+struct Log {
+    seq: u64,
+    rooms: HashMap<RoomId, Vec<Arc<Piece>>>,
+    pseq: HashMap<RoomId, u64>,
+    subscribers: HashMap<RoomId, Vec<WorkerId>>,
+    settings: HashMap<RoomId, Room>,
+}
+
+impl Log {
+    fn id(&self) -> EventId {
+        EventId::at(Epoch::new(7).unwrap(), Seq::new(self.seq).unwrap())
+    }
+    fn head(&self) -> Position {
+        self.id().position()
+    }
+    fn info(&self, room: &RoomId) -> RoomInfo {
+        let settings = self.settings.get(room).cloned().unwrap_or_else(|| Room::fresh("t"));
+        let last_event = self.rooms.get(room).and_then(|r| r.last()).map_or(Position::START, |p| p.id.position());
+        RoomInfo {
+            room: room.clone(),
+            settings: Arc::new(settings),
+            head: self.head(),
+            last_event,
+            pseq: Pseq(self.pseq.get(room).copied().unwrap_or(0)),
+            config_json: r#"{"slow_mode_seconds":0}"#.into(),
+            counters_json: "{}".into(),
+            pinned_json: "[]".into(),
+            banners_json: "[]".into(),
+        }
+    }
+}
+
+struct Stage {
+    gateway: Option<Gateway>,
+    address: SocketAddr,
+    log: Arc<Mutex<Log>>,
+    workers: Workers,
+    key: SigningKey,
+    tickets: Arc<Tickets>,
+    tallies: Tallies,
+    over: Arc<AtomicBool>,
+    _dir: tempfile::TempDir,
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        if let Some(gateway) = self.gateway.take() {
+            gateway.stop();
+        }
+    }
+}
+
+fn room(id: &str) -> RoomId {
+    RoomId::parse(id).unwrap()
+}
+
+fn stage() -> Stage {
+    stage_with(2, StreamLimits { per_user: 3, per_address: 64 })
+}
+
+fn stage_with(n_workers: u16, stream_limits: StreamLimits) -> Stage {
+    let (shard, ends) = ShardHandle::new();
+    let workers = Workers::new(n_workers);
+    let log = Arc::new(Mutex::new(Log { seq: 1, ..Log::default() }));
+    let over = Arc::new(AtomicBool::new(false));
+    ends.status.set_ready(true);
+    {
+        let (log, workers, over, owner) = (log.clone(), workers.clone(), over.clone(), ends.owner.clone());
+        std::thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                let lanes = owner.take(Some(Instant::now() + Duration::from_millis(50)), || false);
+                for link in lanes.links {
+                    if let ToOwner::Subscribe { worker, room } = link {
+                        let mut log = log.lock().unwrap();
+                        log.subscribers.entry(room.clone()).or_default().push(worker);
+                        let found = match room.as_str().starts_with("no-") {
+                            true => Err(NoRoom),
+                            false => Ok(Arc::new(log.info(&room))),
+                        };
+                        workers.send(worker, ToWorker::Room { room, found }).ok().unwrap();
+                    }
+                }
+                for (reply, command) in lanes.publishes {
+                    let (Command::Publish(p), ReplyTo::Conn { conn, request }) = (command, reply) else { continue };
+                    let author = Some((p.author.user.clone(), Some(p.client_msg_id.clone())));
+                    let body = json!({"body": &*p.text, "user": {"id": p.author.user.as_str()}});
+                    let id = append(&log, &workers, &p.room, Lane::Comment, "comment", body, author);
+                    let offset = id.seq();
+                    let partition = partition_of(&p.room);
+                    let answer = Answer::Published { event_id: id, partition, offset, duplicate: false };
+                    workers.send(conn.worker, ToWorker::Answer { conn, request, answer }).ok().unwrap();
+                }
+            }
+        });
+    }
+    {
+        let (log, workers, readers) = (log.clone(), workers.clone(), ends.readers.clone());
+        std::thread::spawn(move || {
+            while let Some(jobs) = readers.take(1) {
+                for job in jobs {
+                    read(&log, &workers, job);
+                }
+            }
+        });
+    }
+    let (control, mut requests) = mpsc::channel::<HttpRequest>(64);
+    {
+        let workers = workers.clone();
+        std::thread::spawn(move || {
+            while let Some(request) = requests.blocking_recv() {
+                control_answer(&workers, request);
+            }
+        });
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let key = SigningKey::in_folder(dir.path()).unwrap();
+    let verifier = Arc::new(Verifier::new(Some(&key), vec![], None, None, vec![]).unwrap());
+    let tickets = Arc::new(Tickets::new(&[7; 32], clock::wall()));
+    let metrics = Arc::new(Metrics::new());
+    let tallies = Tallies::default();
+    let settings = Settings {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        origins: vec![crate::auth::door::Origin::parse("https://listed.example").unwrap()],
+        development: true,
+        stream_limits,
+        exempt: vec![],
+        drain: Delay { retry_after: Duration::from_millis(500), spread: Duration::from_secs(10) },
+    };
+    let deps = Deps {
+        shard,
+        workers: workers.clone(),
+        control,
+        verifier,
+        tickets: tickets.clone(),
+        metrics,
+        tallies: tallies.clone(),
+    };
+    let gateway = super::start(settings, deps).unwrap();
+    let address = gateway.address;
+    Stage { gateway: Some(gateway), address, log, workers, key, tickets, tallies, over, _dir: dir }
+}
+
+fn append(
+    log: &Mutex<Log>,
+    workers: &Workers,
+    room: &RoomId,
+    lane: Lane,
+    kind: &'static str,
+    body: Value,
+    author: Option<(UserId, Option<grandstand_core::names::ClientMsgId>)>,
+) -> EventId {
+    let mut log = log.lock().unwrap();
+    log.seq += 1;
+    let id = log.id();
+    let mut event = json!({"type": kind, "room_id": room.as_str(), "event_id": id.value()});
+    event.as_object_mut().unwrap().extend(body.as_object().unwrap().clone());
+    let pseq = (lane == Lane::Priority).then(|| {
+        let n = log.pseq.entry(room.clone()).or_default();
+        *n += 1;
+        Pseq(*n)
+    });
+    if let Some(pseq) = pseq {
+        event["pseq"] = pseq.0.into();
+    }
+    let piece = Arc::new(Piece {
+        id,
+        lane,
+        closes_window: lane == Lane::Priority,
+        pseq,
+        kind,
+        json: serde_json::to_vec(&event).unwrap().into(),
+        author,
+        audience: Audience::Everyone,
+        retracts: None,
+    });
+    log.rooms.entry(room.clone()).or_default().push(piece.clone());
+    let batch = Arc::new(Batch { room: room.clone(), pieces: vec![piece] });
+    for worker in log.subscribers.get(room).cloned().unwrap_or_default() {
+        workers.send(worker, ToWorker::Batch(batch.clone())).ok().unwrap();
+    }
+    id
+}
+
+/// Pages of three events, so that there are several.
+fn page(log: &Log, room: &RoomId, after: Position) -> Page {
+    let all = log.rooms.get(room).cloned().unwrap_or_default();
+    let pieces: Vec<_> = all.into_iter().filter(|p| p.id.position() > after).take(3).collect();
+    let upto = if pieces.len() == 3 { pieces[2].id.position() } else { log.head() };
+    Page { pieces, upto }
+}
+
+fn read(log: &Mutex<Log>, workers: &Workers, job: ToReader) {
+    let log = log.lock().unwrap();
+    match job {
+        ToReader::Resume { conn, request, room, cursor } => {
+            let pseq = log.info(&room).pseq;
+            let answer = if cursor > log.head() {
+                resume::Answer::SnapshotRequired { reason: resume::Reason::UnknownCursor, from: log.head(), pseq }
+            } else {
+                let pseq = Pseq(0);
+                let until = log.head();
+                resume::Answer::Resumed { from: cursor, pseq, comments_after: cursor, skipped: None, until }
+            };
+            let answer = Resumed { answer, first: page(&log, &room, cursor) };
+            workers.send(conn.worker, ToWorker::Resume { conn, request, room, answer: Ok(answer) }).ok().unwrap();
+        }
+        ToReader::Page { conn, request, room, after, .. } => {
+            let answer = Ok(page(&log, &room, after));
+            workers.send(conn.worker, ToWorker::Page { conn, request, room, answer }).ok().unwrap();
+        }
+        ToReader::Older { .. } | ToReader::Export { .. } => {}
+    }
+}
+
+/// `/chunks` comes in three chunks, `/echo` gives the body back, anything else says its method and path.
+fn control_answer(workers: &Workers, request: HttpRequest) {
+    let HttpRequest { request, conn, flow, .. } = request;
+    let send = |part| {
+        // The connection may be gone with its worker.
+        let _ = workers.send(conn.worker, ToWorker::Http { conn, part });
+    };
+    let (head, ()) = http::Response::new(()).into_parts();
+    match request.uri().path() {
+        "/chunks" => {
+            send(HttpPart::Head(head));
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            for n in 0..3 {
+                if runtime.block_on(flow.next()).is_err() {
+                    return;
+                }
+                send(HttpPart::Chunk(Bytes::from(vec![b'a' + n; 70_000])));
+            }
+            send(HttpPart::End);
+        }
+        "/echo" => send(HttpPart::Whole { head, body: request.into_body() }),
+        path => {
+            let body = format!("{} {path}", request.method());
+            send(HttpPart::Whole { head, body: body.into() });
+        }
+    }
+}
+
+// ---- clients -----------------------------------------------------------------------------------------------------------
+
+impl Stage {
+    fn token(&self, sub: &str) -> String {
+        self.key.mint(&Claims::new(sub, clock::wall(), Duration::from_secs(600)))
+    }
+    fn score(&self, id: &str, home: u64) -> EventId {
+        append(&self.log, &self.workers, &room(id), Lane::Priority, "score_event", json!({"home": home}), None)
+    }
+    fn comment(&self, id: &str, body: &str) -> EventId {
+        append(&self.log, &self.workers, &room(id), Lane::Comment, "comment", json!({"body": body}), None)
+    }
+    /// Until the room has so many viewers seated.
+    fn seated(&self, id: &str, n: i64) {
+        let tally = self.tallies.of(&room(id));
+        let began = Instant::now();
+        while tally.viewers.load(Ordering::Relaxed) != n {
+            assert!(began.elapsed() < WAIT, "the viewers were never seated");
+            std::thread::yield_now();
+        }
+    }
+    fn socket(&self) -> TcpStream {
+        let socket = TcpStream::connect(self.address).unwrap();
+        socket.set_read_timeout(Some(WAIT)).unwrap();
+        socket.set_nodelay(true).unwrap();
+        socket
+    }
+    fn say(&self, text: &str) -> Http {
+        let mut http = Http { socket: self.socket(), buf: Vec::new() };
+        http.say(text);
+        http
+    }
+    fn ws(&self, id: &str, fields: &str) -> Ws {
+        Ws::open(self.socket(), &format!("/v1/rooms/{id}/stream"), fields)
+    }
+    fn ws_as(&self, id: &str, sub: &str) -> Ws {
+        self.ws(id, &format!("Authorization: Bearer {}\r\n", self.token(sub)))
+    }
+}
+
+struct Http {
+    socket: TcpStream,
+    buf: Vec<u8>,
+}
+
+struct Answered {
+    status: u16,
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Answered {
+    fn header(&self, name: &str) -> Option<String> {
+        let name = format!("{name}: ");
+        self.head.lines().find_map(|l| l.strip_prefix(&name).map(str::to_owned))
+    }
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+}
+
+impl Http {
+    fn say(&mut self, text: &str) {
+        self.socket.write_all(text.as_bytes()).unwrap();
+    }
+    fn get(&mut self, target: &str, fields: &str) {
+        self.say(&format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n"));
+    }
+    fn fill(&mut self) -> bool {
+        let mut chunk = [0; 16 * 1024];
+        let n = self.socket.read(&mut chunk).unwrap_or(0);
+        self.buf.extend_from_slice(&chunk[..n]);
+        n > 0
+    }
+    fn until(&mut self, end: &[u8]) -> Vec<u8> {
+        loop {
+            if let Some(at) = self.buf.windows(end.len()).position(|w| w == end) {
+                return self.buf.drain(..at + end.len()).collect();
+            }
+            assert!(self.fill(), "the connection ended: {:?}", String::from_utf8_lossy(&self.buf));
+        }
+    }
+    fn exactly(&mut self, n: usize) -> Vec<u8> {
+        while self.buf.len() < n {
+            assert!(self.fill(), "the connection ended early");
+        }
+        self.buf.drain(..n).collect()
+    }
+    fn head(&mut self) -> Answered {
+        let head = String::from_utf8(self.until(b"\r\n\r\n")).unwrap();
+        let status = head[9..12].parse().unwrap();
+        Answered { status, head, body: Vec::new() }
+    }
+    fn answer(&mut self) -> Answered {
+        let mut answered = self.head();
+        if answered.header("transfer-encoding").as_deref() == Some("chunked") {
+            loop {
+                let len = String::from_utf8(self.until(b"\r\n")).unwrap();
+                let len = usize::from_str_radix(len.trim(), 16).unwrap();
+                let chunk = self.exactly(len + 2);
+                answered.body.extend_from_slice(&chunk[..len]);
+                if len == 0 {
+                    return answered;
+                }
+            }
+        }
+        let len = answered.header("content-length").map_or(0, |l| l.parse().unwrap());
+        answered.body = self.exactly(len);
+        answered
+    }
+    fn ends(&mut self) -> bool {
+        while self.fill() {}
+        true
+    }
+    /// The next SSE event as (kind, id, data); comments and retries are skipped.
+    fn event(&mut self) -> (String, Option<u64>, Value) {
+        loop {
+            let text = String::from_utf8(self.until(b"\n\n")).unwrap();
+            let field = |name: &str| text.lines().find_map(|l| l.strip_prefix(name).map(str::to_owned));
+            if let Some(kind) = field("event: ") {
+                let data = serde_json::from_str(&field("data: ").unwrap()).unwrap();
+                return (kind, field("id: ").map(|id| id.parse().unwrap()), data);
+            }
+        }
+    }
+}
+
+struct Ws {
+    http: Http,
+    head: String,
+    reader: FrameReader,
+    events: std::collections::VecDeque<Value>,
+}
+
+impl Ws {
+    fn open(socket: TcpStream, target: &str, fields: &str) -> Ws {
+        let mut http = Http { socket, buf: Vec::new() };
+        http.get(
+            target,
+            &format!(
+                "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                 Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{fields}"
+            ),
+        );
+        let answered = http.head();
+        assert_eq!(answered.status, 101, "{}", answered.head);
+        assert_eq!(answered.header("sec-websocket-accept").as_deref(), Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
+        Ws { http, head: answered.head, reader: FrameReader::new(), events: Default::default() }
+    }
+    fn op(&mut self, op: Value) {
+        self.frame(Opcode::Text, op.to_string().as_bytes());
+    }
+    fn frame(&mut self, opcode: Opcode, body: &[u8]) {
+        let mut out = Vec::new();
+        ws::write_masked_frame(opcode, true, body, [1, 2, 3, 4], &mut out);
+        self.http.socket.write_all(&out).unwrap();
+    }
+    fn incoming(&mut self) -> Option<Incoming> {
+        let limits = Limits { message_bytes: 1 << 24, ..Limits::FROM_CLIENT };
+        loop {
+            let mut input = &self.http.buf[..];
+            let got = self.reader.next(Side::Client, &limits, &mut input, Mono(0)).unwrap();
+            let left = input.to_vec();
+            self.http.buf = left;
+            if got.is_some() {
+                return got;
+            }
+            if !self.http.fill() {
+                return None;
+            }
+        }
+    }
+    fn next(&mut self) -> Value {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return event;
+            }
+            match self.incoming() {
+                Some(Incoming::Text(text)) => match serde_json::from_str(&text).unwrap() {
+                    Value::Array(events) => self.events.extend(events),
+                    event => self.events.push_back(event),
+                },
+                Some(Incoming::Ping(body)) => self.frame(Opcode::Pong, &body),
+                other => panic!("wanted an event, got {other:?}"),
+            }
+        }
+    }
+    fn next_of(&mut self, kind: &str) -> Value {
+        loop {
+            let event = self.next();
+            if event["type"] == kind {
+                return event;
+            }
+        }
+    }
+    /// Reads to the end and gives the code of the close event and of the close frame.
+    fn closed(&mut self) -> (u64, u16) {
+        let close = self.next_of("close");
+        loop {
+            match self.incoming() {
+                Some(Incoming::Close(Some(code), _)) => return (close["code"].as_u64().unwrap(), code),
+                Some(_) => {}
+                None => panic!("no close frame"),
+            }
+        }
+    }
+}
+
+// ---- the tests ---------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_comment_reaches_every_transport_and_its_author_knows_it_again() {
+    let stage = stage();
+    let mut author = stage.ws_as("a", "ann");
+    let mut other = stage.ws_as("a", "bob");
+    let mut sse = stage.say("GET /v1/rooms/a/sse HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(author.next()["type"], "hello");
+    let hello = other.next();
+    assert_eq!((&hello["type"], &hello["resumed"], &hello["room_id"]), (&json!("hello"), &json!(false), &json!("a")));
+    assert_eq!(sse.head().header("content-type").as_deref(), Some("text/event-stream"));
+    let (kind, id, data) = sse.event();
+    assert_eq!((kind.as_str(), id), ("hello", data["cursor"].as_u64()));
+    author.op(json!({"op": "publish", "client_msg_id": "k1", "body": "goal ⚽"}));
+    let (mut ack, mut own) = (author.next(), author.next());
+    if ack["type"] == "comment" {
+        std::mem::swap(&mut ack, &mut own);
+    }
+    assert_eq!((&ack["type"], &ack["client_msg_id"]), (&json!("publish_ack"), &json!("k1")));
+    assert_eq!(
+        (&own["type"], &own["client_msg_id"], &own["body"]),
+        (&json!("comment"), &json!("k1"), &json!("goal ⚽"))
+    );
+    let seen = other.next();
+    assert_eq!((&seen["event_id"], seen.get("client_msg_id")), (&ack["event_id"], None));
+    let (kind, id, data) = sse.event();
+    assert_eq!((kind.as_str(), id, &data["body"]), ("comment", ack["event_id"].as_u64(), &json!("goal ⚽")));
+}
+
+#[test]
+fn hello_is_waited_for_when_the_subprotocol_is_offered_without_credentials() {
+    let stage = stage();
+    let mut viewer = stage.ws("a", "Sec-WebSocket-Protocol: grandstand.v1\r\n");
+    assert!(viewer.head.contains("sec-websocket-protocol: grandstand.v1\r\n"));
+    viewer.op(json!({"op": "hello", "token": stage.token("ann")}));
+    assert_eq!(viewer.next()["type"], "hello");
+    viewer.op(json!({"op": "publish", "client_msg_id": "k", "body": "x"}));
+    assert_eq!(viewer.next_of("publish_ack")["client_msg_id"], "k");
+    let mut hasty = stage.ws("a", "Sec-WebSocket-Protocol: grandstand.v1\r\n");
+    hasty.op(json!({"op": "ping"}));
+    assert_eq!(hasty.closed(), (4000, 4000));
+}
+
+#[test]
+fn a04_the_subprotocol_carries_a_token_and_only_the_name_comes_back() {
+    let stage = stage();
+    let fields = format!("Sec-WebSocket-Protocol: grandstand.v1, bearer.{}\r\n", stage.token("ann"));
+    let mut viewer = stage.ws("a", &fields);
+    assert!(viewer.head.contains("sec-websocket-protocol: grandstand.v1\r\n") && !viewer.head.contains("bearer"));
+    assert_eq!(viewer.next()["type"], "hello");
+}
+
+#[test]
+fn refusals_a_client_must_read_are_given_on_the_stream() {
+    let stage = stage();
+    let mut bad = stage.ws("a", "Authorization: Bearer nonsense\r\n");
+    assert_eq!(bad.closed(), (4003, 4003));
+    let mut expired =
+        stage.key.mint(&Claims::new("u", clock::wall() - Duration::from_secs(900), Duration::from_secs(60)));
+    expired = format!("Authorization: Bearer {expired}\r\n");
+    assert_eq!(stage.ws("a", &expired).closed(), (4101, 4101));
+    assert_eq!(stage.ws("no-such", "").closed(), (4004, 4004));
+    let mut sse = stage.say("GET /v1/rooms/no-such/sse HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(sse.answer().status, 404);
+    sse.get("/v1/rooms/a/sse", &expired);
+    assert_eq!(sse.head().status, 200);
+    let text = String::from_utf8(sse.until(b"\n\n")).unwrap();
+    assert!(text.starts_with("retry: "), "{text}");
+    assert_eq!(sse.event().2["code"], 4101);
+    assert!(sse.ends());
+    let mut poll = stage.say("GET /v1/rooms/no-such/poll HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(poll.answer().status, 404);
+}
+
+#[test]
+fn a_room_without_anonymous_viewers_wants_credentials_before_the_upgrade() {
+    let stage = stage();
+    let closed = Room { anonymous_view: false, ..Room::fresh("t") };
+    stage.log.lock().unwrap().settings.insert(room("closed"), closed);
+    for rung in ["sse", "poll", "stream"] {
+        let up = if rung == "stream" {
+            "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+        } else {
+            ""
+        };
+        let text = format!("GET /v1/rooms/closed/{rung} HTTP/1.1\r\nHost: localhost\r\n{up}\r\n");
+        assert_eq!(stage.say(&text).answer().status, 401, "{rung}");
+    }
+    assert_eq!(stage.ws_as("closed", "ann").next()["type"], "hello");
+}
+
+#[test]
+fn bad_requests_for_streams_are_answered_by_their_status() {
+    let stage = stage();
+    for (target, fields, status) in [
+        ("/v1/rooms/A/sse", "", 400),
+        ("/v1/rooms/a/stream", "", 426),
+        ("/v1/rooms/a/sse?last_event_id=-1", "", 400),
+        ("/v1/rooms/a/sse?last_event_id=9007199254740992", "", 400),
+        ("/v1/rooms/a/sse", "Last-Event-ID: 1e9\r\n", 400),
+        ("/v1/rooms/a/poll?since=01", "", 400),
+        ("/v1/rooms/a/poll?timeout=x", "", 400),
+        ("/v1/rooms/a/sse?token=x", "", 400),
+        ("/v1/rooms/a/sse", "Origin: https://evil.example\r\n", 403),
+        ("/v1/rooms/a/sse", "Origin: null\r\n", 403),
+    ] {
+        let text = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n");
+        assert_eq!(stage.say(&text).answer().status, status, "{target} {fields}");
+    }
+    let foreign = stage.say("GET /v1/rooms/a/sse HTTP/1.1\r\nHost: evil.example\r\n\r\n").answer();
+    assert_eq!(foreign.status, 403);
+    let mut post = stage.say("POST /v1/rooms/a/sse HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(post.answer().status, 405);
+    let mut listed =
+        stage.say("GET /v1/rooms/a/sse HTTP/1.1\r\nHost: localhost\r\nOrigin: https://listed.example\r\n\r\n");
+    assert_eq!(listed.head().header("access-control-allow-origin").as_deref(), Some("https://listed.example"));
+}
+
+#[test]
+fn one_connection_fetches_a_page_then_chunks_then_becomes_a_stream() {
+    let stage = stage();
+    let mut http = stage.say("GET /page HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(http.answer().body, b"GET /page");
+    http.get("/chunks", "");
+    let chunks = http.answer();
+    assert_eq!((chunks.body.len(), chunks.body[0], chunks.body[209_999]), (210_000, b'a', b'c'));
+    http.say("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhelloGET /x HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(http.answer().body, b"hello");
+    assert_eq!(http.answer().body, b"GET /x");
+    let mut ws = Ws::open(http.socket.try_clone().unwrap(), "/v1/rooms/a/stream", "");
+    assert_eq!(ws.next()["type"], "hello");
+    let mut http = stage.say("GET /page HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(http.answer().status, 200);
+    http.get("/v1/rooms/a/sse", "");
+    assert_eq!(http.head().status, 200);
+    assert_eq!(http.event().0, "hello");
+}
+
+#[test]
+fn a_head_that_comes_byte_by_byte_is_read_and_http_1_0_ends_with_its_connection() {
+    let stage = stage();
+    let mut http = Http { socket: stage.socket(), buf: Vec::new() };
+    for byte in "GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n".bytes() {
+        http.socket.write_all(&[byte]).unwrap();
+    }
+    assert_eq!(http.answer().body, b"GET /slow");
+    let mut old = stage.say("GET /chunks HTTP/1.0\r\nHost: localhost\r\n\r\n");
+    let head = old.head();
+    assert_eq!((head.header("connection").as_deref(), head.header("transfer-encoding")), (Some("close"), None));
+    assert!(old.ends());
+    assert_eq!(old.buf.len(), 210_000);
+}
+
+#[test]
+fn a18_a34_what_could_be_two_requests_is_answered_once_and_closed() {
+    let stage = stage();
+    const UP: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                      Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    for (text, status) in [
+        (format!("GET /v1/rooms/a/stream HTTP/1.1\r\nHost: localhost\r\n{UP}\r\nGET /x HTTP/1.1\r\nHost: localhost\r\n\r\n"), 400),
+        (format!("GET /v1/rooms/a/stream HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n{UP}\r\nabc"), 400),
+        (format!("GET /v1/rooms/a/stream HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n{UP}\r\n0\r\n\r\n"), 411),
+        (format!("GET /v1/rooms/a/stream HTTP/1.0\r\nHost: localhost\r\n{UP}\r\n"), 400),
+        ("POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /y HTTP/1.1\r\nHost: localhost\r\n\r\n".into(), 411),
+        ("POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nabGET /y HTTP/1.1\r\n\r\n".into(), 400),
+        ("GET /x HTTP/1.1\nHost: localhost\n\nGET /y HTTP/1.1\r\nHost: localhost\r\n\r\n".into(), 400),
+        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".into(), 505),
+        (format!("GET /{} HTTP/1.1\r\n", "x".repeat(9_000)), 431),
+    ] {
+        let mut http = stage.say(&text);
+        let answered = http.answer();
+        assert_eq!(answered.status, status, "{text:?}");
+        assert_eq!(answered.header("connection").as_deref(), Some("close"));
+        assert!(http.ends());
+        assert!(http.buf.is_empty(), "something followed: {:?}", String::from_utf8_lossy(&http.buf));
+    }
+}
+
+#[test]
+fn websocket_rules_are_kept_on_the_wire() {
+    let stage = stage();
+    let end = |bytes: &[u8]| {
+        let mut ws = stage.ws("a", "");
+        assert_eq!(ws.next()["type"], "hello");
+        ws.http.socket.write_all(bytes).unwrap();
+        loop {
+            match ws.incoming() {
+                Some(Incoming::Close(code, _)) => return code.unwrap_or(0),
+                Some(_) => {}
+                None => return 1,
+            }
+        }
+    };
+    assert_eq!(end(&[0x81, 0x01, b'x']), 1002);
+    assert_eq!(end(&[0xc1, 0x80, 0, 0, 0, 0]), 1002);
+    assert_eq!(end(&[0x81, 0xff, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]), 1009);
+    assert_eq!(end(&[0x81, 0x81, 0, 0, 0, 0, 0xff]), 1007);
+    assert_eq!(end(&[0x88, 0x82, 0, 0, 0, 0, 0x03, 0xe8]), 1000);
+    assert_eq!(end(&[0x88, 0x80, 0, 0, 0, 0]), 0);
+    let mut ws = stage.ws("a", "");
+    assert_eq!(ws.next()["type"], "hello");
+    ws.frame(Opcode::Ping, b"are you there");
+    assert_eq!(ws.incoming(), Some(Incoming::Pong(b"are you there".into())));
+    for bad in ["{", "[]", r#"{"op":"dance"}"#, r#"{"op":"ping","op":"ping"}"#] {
+        ws.frame(Opcode::Text, bad.as_bytes());
+        assert_eq!(ws.next()["type"], "error", "{bad}");
+    }
+    ws.op(json!({"op": "ping"}));
+    assert_eq!(ws.next()["type"], "pong");
+    ws.op(json!({"op": "publish", "client_msg_id": "k", "body": "x"}));
+    let error = ws.next();
+    assert_eq!((&error["code"], &error["client_msg_id"]), (&json!("not_allowed"), &json!("k")));
+}
+
+#[test]
+fn a_viewer_resumes_from_the_ring_without_loss() {
+    let stage = stage_with(1, StreamLimits { per_user: 3, per_address: 64 });
+    let mut first = stage.ws_as("a", "ann");
+    let cursor = first.next()["cursor"].as_u64().unwrap();
+    let ids: Vec<u64> = (0..5).map(|n| stage.score("a", n).value()).collect();
+    for id in &ids {
+        assert_eq!(first.next()["event_id"], *id);
+    }
+    drop(first);
+    let mut again = stage.ws("a", &format!("Last-Event-ID: {}\r\n", ids[1]));
+    let hello = again.next();
+    assert_eq!((&hello["resumed"], &hello["cursor"], &hello["pseq"]), (&json!(true), &json!(ids[1]), &json!(2)));
+    assert_eq!((2..5).map(|_| again.next()["pseq"].as_u64().unwrap()).collect::<Vec<_>>(), [3, 4, 5]);
+    let mut sse = stage.say(&format!("GET /v1/rooms/a/sse?last_event_id={cursor} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    sse.head();
+    assert_eq!(sse.event().2["resumed"], true);
+    assert_eq!((0..5).map(|_| sse.event().1.unwrap()).collect::<Vec<_>>(), ids);
+}
+
+#[test]
+fn a_viewer_older_than_the_ring_reads_the_log_page_by_page_and_then_lives_on() {
+    let stage = stage();
+    let cursor = stage.log.lock().unwrap().head().value();
+    let mut ids: Vec<u64> = (0..10).map(|n| stage.score("a", n).value()).collect();
+    let mut viewer = stage.ws("a", &format!("Last-Event-ID: {cursor}\r\n"));
+    let hello = viewer.next();
+    assert_eq!((&hello["resumed"], &hello["cursor"]), (&json!(true), &json!(cursor)));
+    ids.push(stage.score("a", 10).value());
+    assert_eq!((0..11).map(|_| viewer.next()["event_id"].as_u64().unwrap()).collect::<Vec<_>>(), ids);
+    let beyond = EventId::at(Epoch::new(8).unwrap(), Seq::START).value();
+    let mut lost = stage.ws("a", &format!("Last-Event-ID: {beyond}\r\n"));
+    let hello = lost.next();
+    assert_eq!(hello["resumed"], false);
+    let required = lost.next();
+    assert_eq!((&required["type"], &required["reason"]), (&json!("snapshot_required"), &json!("unknown_cursor")));
+    assert_eq!(required["cursor"], hello["cursor"]);
+    stage.score("a", 11);
+    assert_eq!(lost.next()["type"], "score_event");
+}
+
+#[test]
+fn a_poll_goes_round() {
+    let stage = stage();
+    let mut http = stage.say("GET /v1/rooms/a/poll?tab=1 HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let first = http.answer();
+    assert_eq!((first.status, first.header("cache-control").as_deref()), (200, Some("no-store")));
+    let first = first.json();
+    assert_eq!(first["events"][0]["type"], "hello");
+    let since = first["next_since"].as_u64().unwrap();
+    let began = Instant::now();
+    http.get(&format!("/v1/rooms/a/poll?since={since}&timeout=20&tab=1"), "");
+    let id = stage.score("a", 1).value();
+    let answered = http.answer().json();
+    assert_eq!((&answered["events"][0]["event_id"], &answered["next_since"]), (&json!(id), &json!(id)));
+    assert!(began.elapsed() >= Duration::from_millis(900), "at least a second between two answers");
+    http.get(&format!("/v1/rooms/a/poll?since={id}&timeout=1&tab=1"), "");
+    let empty = http.answer().json();
+    assert_eq!((&empty["events"], empty["next_since"].as_u64() >= Some(id)), (&json!([]), true));
+    http.get(&format!("/v1/rooms/a/poll?since={since}&timeout=20"), "");
+    assert_eq!(http.answer().json()["events"][0]["event_id"], id);
+    let beyond = EventId::at(Epoch::new(8).unwrap(), Seq::START).value();
+    http.get(&format!("/v1/rooms/a/poll?since={beyond}"), "");
+    let answered = http.answer().json();
+    assert_eq!(answered["events"][0]["type"], "snapshot_required");
+    assert_eq!(answered["next_since"], answered["events"][0]["cursor"]);
+}
+
+#[test]
+fn a_newer_poll_of_a_tab_ends_the_older_one() {
+    let stage = stage();
+    let bearer = format!("Authorization: Bearer {}\r\n", stage.token("ann"));
+    let mut first = stage.say(&format!("GET /v1/rooms/a/poll?tab=1 HTTP/1.1\r\nHost: localhost\r\n{bearer}\r\n"));
+    let since = first.answer().json()["next_since"].as_u64().unwrap();
+    let target =
+        |tab: u32| format!("GET /v1/rooms/a/poll?since={since}&tab={tab} HTTP/1.1\r\nHost: localhost\r\n{bearer}\r\n");
+    let mut older = stage.say(&target(1));
+    stage.seated("a", 1);
+    let mut elsewhere = stage.say(&target(2));
+    stage.seated("a", 2);
+    let mut newer = stage.say(&target(1));
+    assert_eq!(older.answer().status, 204);
+    stage.seated("a", 2);
+    let id = stage.score("a", 1).value();
+    for poll in [&mut newer, &mut elsewhere] {
+        assert_eq!(poll.answer().json()["next_since"], id);
+    }
+}
+
+#[test]
+fn a26_a_users_streams_are_counted_over_transports_and_given_back() {
+    let stage = stage();
+    let mut held: Vec<Ws> = (0..2).map(|_| stage.ws_as("a", "ann")).collect();
+    held.iter_mut().for_each(|ws| assert_eq!(ws.next()["type"], "hello"));
+    let bearer = format!("Authorization: Bearer {}\r\n", stage.token("ann"));
+    let mut sse = stage.say(&format!("GET /v1/rooms/b/sse HTTP/1.1\r\nHost: localhost\r\n{bearer}\r\n"));
+    sse.head();
+    sse.event();
+    assert_eq!(stage.ws_as("a", "ann").closed(), (4129, 4129));
+    let mut poll = stage.say(&format!("GET /v1/rooms/a/poll HTTP/1.1\r\nHost: localhost\r\n{bearer}\r\n"));
+    let refused = poll.answer();
+    assert_eq!((refused.status, &refused.json()["code"]), (429, &json!(4129)));
+    assert_eq!(stage.ws_as("a", "bob").next()["type"], "hello");
+    let mut gone = held.remove(0);
+    gone.frame(Opcode::Close, &ws::close_body(1000, ""));
+    assert!(matches!(gone.incoming(), Some(Incoming::Close(Some(1000), _))));
+    assert_eq!(stage.ws_as("a", "ann").next()["type"], "hello");
+}
+
+#[test]
+fn a_ticket_opens_one_stream() {
+    let stage = stage();
+    let identity = Claims::new("ann", clock::wall(), Duration::from_secs(600)).identity().unwrap();
+    let ticket = stage.tickets.sell(&identity, &room("a"), clock::wall());
+    let get = |fields: &str| {
+        stage.say(&format!("GET /v1/rooms/a/sse?ticket={ticket} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n"))
+    };
+    let mut first = get("");
+    first.head();
+    assert_eq!(first.event().0, "hello");
+    let mut second = get("");
+    second.head();
+    assert_eq!(second.event().2["code"], 4101);
+    let head = stage.log.lock().unwrap().head().value();
+    let mut resumed = get(&format!("Last-Event-ID: {head}\r\n"));
+    resumed.head();
+    assert_eq!(resumed.event().2["resumed"], true);
+}
+
+#[test]
+fn rooms_are_joined_and_left_on_one_connection() {
+    let stage = stage();
+    let mut ws = stage.ws_as("a", "ann");
+    assert_eq!(ws.next()["room_id"], "a");
+    ws.op(json!({"op": "join", "room_id": "b"}));
+    let hello = ws.next();
+    assert_eq!((&hello["type"], &hello["room_id"]), (&json!("hello"), &json!("b")));
+    ws.op(json!({"op": "join", "room_id": "no-such"}));
+    assert_eq!(ws.next()["code"], "no_such_room");
+    let (in_a, in_b) = (stage.score("a", 1).value(), stage.score("b", 1).value());
+    let mut got = [ws.next()["event_id"].as_u64().unwrap(), ws.next()["event_id"].as_u64().unwrap()];
+    got.sort();
+    assert_eq!(got, [in_a, in_b]);
+    ws.op(json!({"op": "publish", "client_msg_id": "k", "body": "x"}));
+    assert_eq!(ws.next()["code"], "bad_room");
+    ws.op(json!({"op": "leave", "room_id": "a"}));
+    assert_eq!(ws.next()["type"], "left");
+    stage.score("a", 2);
+    let id = stage.score("b", 2).value();
+    assert_eq!(ws.next()["event_id"], id);
+}
+
+#[test]
+fn a_viewer_that_does_not_read_is_told_what_it_missed_and_loses_no_score() {
+    let stage = stage_with(1, StreamLimits { per_user: 3, per_address: 64 });
+    let mut slow = stage.ws_as("a", "ann");
+    let cursor = slow.next()["cursor"].as_u64().unwrap();
+    let body = "x".repeat(1_500);
+    let (mut sent, mut scores, mut last) = (Vec::new(), 0, 0);
+    let began = Instant::now();
+    // 3.5 s, so that some of what the socket could not take is past the 2 s of a comment.
+    while began.elapsed() < Duration::from_millis(3_500) {
+        for _ in 0..4 {
+            sent.push(stage.comment("a", &body).value());
+        }
+        last = stage.score("a", scores).value();
+        scores += 1;
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let (mut got, mut skipped, mut pseq, mut newest) = (0, 0, 0, cursor);
+    loop {
+        let event = slow.next();
+        match event["type"].as_str().unwrap() {
+            "skipped" => skipped += event["count"].as_u64().unwrap(),
+            kind => {
+                let id = event["event_id"].as_u64().unwrap();
+                assert!(id > newest, "ids never go back");
+                newest = id;
+                if kind == "comment" {
+                    got += 1;
+                } else {
+                    pseq += 1;
+                    assert_eq!(event["pseq"], pseq);
+                }
+            }
+        }
+        if newest == last {
+            break;
+        }
+    }
+    assert_eq!((got + skipped, pseq), (sent.len() as u64, scores));
+    assert!(skipped > 0, "the socket took everything; nothing was tested");
+}
+
+#[test]
+fn a_drain_tells_everyone_when_to_come_back() {
+    let mut stage = stage();
+    let mut ws = stage.ws("a", "");
+    assert_eq!(ws.next()["type"], "hello");
+    let mut sse = stage.say("GET /v1/rooms/a/sse HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    sse.head();
+    sse.event();
+    let mut poll = stage.say("GET /v1/rooms/a/poll HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let since = poll.answer().json()["next_since"].as_u64().unwrap();
+    poll.get(&format!("/v1/rooms/a/poll?since={since}"), "");
+    stage.seated("a", 3);
+    stage.gateway.take().unwrap().stop();
+    let close = ws.next_of("close");
+    assert_eq!(
+        (&close["code"], &close["retry_after_ms"], &close["spread_ms"]),
+        (&json!(4112), &json!(500), &json!(10_000))
+    );
+    assert_eq!(sse.event().2["code"], 4112);
+    assert!(sse.ends());
+    let told = poll.answer();
+    assert_eq!((told.status, &told.json()["code"]), (503, &json!(4112)));
+}

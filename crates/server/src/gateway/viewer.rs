@@ -1,0 +1,178 @@
+//! One viewer as its worker knows it: who it is, which rooms it is in, and what it waits for.
+//!
+//! Shape: a box that an idle viewer needs whole; all that only a busy one needs hangs off it and is let go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use grandstand_core::ids::Position;
+use grandstand_core::names::{ClientMsgId, RoomId};
+use grandstand_core::time::Mono;
+use grandstand_core::viewer::session::Session;
+use grandstand_core::viewer::walk::{Place, Skipped};
+use grandstand_wire::ws::{FrameReader, Limits};
+
+use super::polls::Line;
+use super::streams::Held;
+use crate::auth::Identity;
+use crate::auth::ticket::StubId;
+use crate::failpoint;
+use crate::link::Page;
+use crate::metrics::Transport;
+
+/// A publish that the owner has not answered yet: at most this many a viewer.
+pub const ASKED_MAX: usize = 256;
+/// From a ping to any sign of life. Source: protocol.md.
+pub const PONG_WAIT: Duration = Duration::from_secs(10);
+/// How often a viewer that does not take what it is sent is looked at.
+const LATE_CHECK: Duration = Duration::from_secs(1);
+
+pub struct Viewer {
+    pub transport: Transport,
+    pub session: Session,
+    pub identity: Option<Arc<Identity>>,
+    pub session_id: u64,
+    pub reader: FrameReader,
+    /// Counted against its limits.
+    pub held: Option<Box<Held>>,
+    pub stub: Option<StubId>,
+    /// The URL's room; with joins, the others too.
+    pub first: Member,
+    pub others: Vec<Member>,
+    pub asked: Vec<Asked>,
+    /// Until the stream's first bytes are out.
+    pub opening: Option<Box<Opening>>,
+    /// Next ping or keepalive, or the end of the wait for a pong.
+    pub alive_at: Mono,
+    pub pinged: bool,
+    /// When the session has something due.
+    pub session_at: Option<Mono>,
+}
+
+/// A viewer's place in one room.
+pub struct Member {
+    /// Index into the worker's rooms; `NOWHERE` while it has none.
+    pub room: u32,
+    /// Index into the room's roster; `NOWHERE` while it is not in it.
+    pub seat: u32,
+    pub joining: Option<Box<Joining>>,
+}
+
+pub const NOWHERE: u32 = u32::MAX;
+
+impl Member {
+    pub fn nowhere() -> Member {
+        Member { room: NOWHERE, seat: NOWHERE, joining: None }
+    }
+}
+
+/// Between being let in and sitting in the roster.
+pub struct Joining {
+    pub room: RoomId,
+    pub cursor: Position,
+    pub stage: Stage,
+    /// A poll's answer of the log, on its way to be given.
+    pub page: Option<Box<Page>>,
+    pub skipped: Option<Skipped>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Stage {
+    /// Held by a failpoint; what comes after it.
+    Held(Hold),
+    /// For the room's facts.
+    Room,
+    /// For the log's answer to the cursor.
+    Resume { request: u64 },
+    /// Reading the log: the last page is written or on its way out, the next is asked for when it left.
+    Pages { place: Place, comments_from: Position, request: Option<u64> },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hold {
+    BeforeSubscribe,
+    BeforeRead,
+    BetweenPages { place: Place, comments_from: Position },
+    BeforeLive { place: Place },
+}
+
+impl Hold {
+    pub fn name(self) -> &'static str {
+        match self {
+            Hold::BeforeSubscribe => "resume.before_subscribe",
+            Hold::BeforeRead => "resume.before_read",
+            Hold::BetweenPages { .. } => "resume.between_pages",
+            Hold::BeforeLive { .. } => "resume.between_last_page_and_live",
+        }
+    }
+}
+
+/// What of the request is needed until its answer begins.
+pub struct Opening {
+    /// `Sec-WebSocket-Accept`, and whether `grandstand.v1` was offered.
+    pub accept: Option<String>,
+    pub offered: bool,
+    /// A listed foreign origin, to be named in the answer.
+    pub origin: Option<String>,
+    pub keep_alive: bool,
+    pub poll: Option<PollCall>,
+}
+
+pub struct PollCall {
+    pub since: Option<Position>,
+    pub line: Line,
+    /// What its cursor's answer left out, to be told with the first events.
+    pub skipped: Option<Skipped>,
+    /// Not before this, and at the latest then.
+    pub not_before: Mono,
+    pub until: Mono,
+}
+
+/// A publish on its way through the owner.
+pub struct Asked {
+    pub request: u64,
+    pub room: RoomId,
+    pub client_msg_id: ClientMsgId,
+}
+
+impl Viewer {
+    /// Whether bytes of the client are read now: a poll's next request waits for its answer.
+    pub fn reads(&self) -> bool {
+        self.transport != Transport::Poll && self.opening.as_ref().is_none_or(|o| o.accept.is_none())
+    }
+
+    pub fn awaits_answers(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    pub fn member_mut(&mut self, idx: usize) -> &mut Member {
+        if idx == 0 { &mut self.first } else { &mut self.others[idx - 1] }
+    }
+
+    pub fn n_members(&self) -> usize {
+        1 + self.others.len()
+    }
+
+    /// The index of the member that is in, or on its way into, a room.
+    pub fn member_of(&self, room: usize) -> Option<usize> {
+        self.members().position(|m| m.room as usize == room)
+    }
+
+    /// When to look at it again. `held_up`: its socket does not take what it is sent.
+    pub fn deadline(&self, held_up: bool, now: Mono) -> Option<Mono> {
+        let poll = self
+            .opening
+            .as_ref()
+            .and_then(|o| o.poll.as_ref())
+            .map(|p| if p.not_before > now { p.not_before.min(p.until) } else { p.until });
+        let half_read = self.reader.half_read_since().map(|since| since + Limits::FROM_CLIENT.assembly);
+        let held = self.members().any(|m| m.joining.as_ref().is_some_and(|j| matches!(j.stage, Stage::Held(_))));
+        let held = held.then(|| now + failpoint::POLL);
+        let late = held_up.then(|| now + LATE_CHECK);
+        [Some(self.alive_at), poll, half_read, held, late, self.session_at].into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,555 @@
+//! One worker: the loop that turns sockets, the mailbox, timers and walks into one another.
+//!
+//! ```text
+//! wait ─► sockets ─► mailbox ─► timers ─► walks (≤ 2 ms) ─► wait
+//! ```
+//!
+//! A turn of a connection never waits and never fails another: an assertion that breaks in it ends that connection alone and
+//! is counted. Long work is cut: a walk into slices, a reader's bytes into a few reads, so that everyone gets their turn.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::io::{ErrorKind, Read};
+use std::net::Shutdown;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use grandstand_core::names::RoomId;
+use grandstand_core::rng::Rng;
+use grandstand_core::time::{Mono, Wall};
+use grandstand_wire::codes::CloseCode;
+use mio::net::TcpListener;
+use mio::{Events, Interest, Poll, Token, Waker};
+use slab::Slab;
+
+use super::Shared;
+use super::conn::{Conn, Kind, Outbox, Sent};
+use super::roster::Room;
+use super::viewer::Viewer;
+use super::web::Http;
+use super::wheel::{Timer, Wheel};
+use crate::clock;
+use crate::link::{ConnKey, Delay, Mailbox, ToWorker, WorkerId};
+use crate::metrics::{Transport, add};
+
+const LISTENER: Token = Token(0);
+const WAKER: Token = Token(1);
+const FIRST_CONN: usize = 2;
+
+/// What may wait for a worker: at 10 000 answers and batches a second, six seconds of it.
+const MAILBOX_LIMIT: usize = 65_536;
+/// One read takes at most this, one turn a few of them.
+const READ_BYTES: usize = 64 * 1024;
+const READS_A_TURN: usize = 4;
+const ACCEPTS_A_TURN: usize = 128;
+/// For the other side's end after our last word. Source: threats A-12.
+const LINGER: Duration = Duration::from_secs(2);
+/// From a stop to the end of the worker, whatever is unwritten.
+const STOP_WAIT: Duration = Duration::from_secs(3);
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+/// A listener that could not accept tries again then.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+pub(super) struct Worker {
+    pub id: WorkerId,
+    pub shared: Arc<Shared>,
+    poll: Poll,
+    listener: Option<TcpListener>,
+    mailbox: Arc<Mailbox<ToWorker>>,
+    pub conns: Slab<Conn>,
+    generation: u32,
+    pub rooms: Slab<Room>,
+    pub room_ids: HashMap<RoomId, usize>,
+    /// Rooms with a merge window that ends then.
+    pub windows: BTreeSet<(Mono, usize)>,
+    /// Rooms to walk: those with waiting scores first.
+    pub urgent: VecDeque<usize>,
+    pub due: VecDeque<usize>,
+    /// Connections whose socket may hold unread bytes.
+    pub again: VecDeque<u32>,
+    /// A walk is held by a failpoint until then.
+    pub walk_at: Option<Mono>,
+    wheel: Wheel,
+    pub now: Mono,
+    pub wall: Wall,
+    pub rng: Rng,
+    buffer: Vec<u8>,
+    pub n_requests: u64,
+    pub draining: bool,
+    pub drain: Delay,
+    stop_at: Option<Mono>,
+    housekeeping_at: Mono,
+    accept_at: Option<Mono>,
+}
+
+impl Worker {
+    pub fn new(id: WorkerId, mut listener: TcpListener, shared: Arc<Shared>) -> std::io::Result<Worker> {
+        let poll = Poll::new()?;
+        poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+        let waker = Waker::new(poll.registry(), WAKER)?;
+        let mailbox = Arc::new(Mailbox::new(MAILBOX_LIMIT, move || {
+            // An eventfd that cannot be written is full, which wakes as well.
+            let _ = waker.wake();
+        }));
+        shared.workers.set(id, mailbox.clone());
+        let now = clock::mono();
+        let seed = clock::wall().0 ^ (u64::from(id.0) << 48) ^ now.0.rotate_left(20) ^ u64::from(std::process::id());
+        let drain = shared.settings.drain;
+        Ok(Worker {
+            id,
+            shared,
+            poll,
+            listener: Some(listener),
+            mailbox,
+            conns: Slab::new(),
+            generation: 0,
+            rooms: Slab::new(),
+            room_ids: HashMap::new(),
+            windows: BTreeSet::new(),
+            urgent: VecDeque::new(),
+            due: VecDeque::new(),
+            again: VecDeque::new(),
+            walk_at: None,
+            wheel: Wheel::new(now),
+            now,
+            wall: clock::wall(),
+            rng: Rng::new(seed),
+            buffer: vec![0; READ_BYTES],
+            n_requests: 0,
+            draining: false,
+            drain,
+            stop_at: None,
+            housekeeping_at: now,
+            accept_at: None,
+        })
+    }
+
+    pub fn run(&mut self) {
+        let mut events = Events::with_capacity(1_024);
+        loop {
+            match self.poll.poll(&mut events, self.wait()) {
+                Ok(()) => {}
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(e) => panic!("a worker cannot wait: {e}"),
+            }
+            self.tick();
+            let woke = self.now;
+            for event in &events {
+                match event.token() {
+                    LISTENER => self.accept(),
+                    WAKER => {}
+                    Token(t) => {
+                        let slot = t - FIRST_CONN;
+                        let (readable, ended) = (event.is_readable(), event.is_read_closed() || event.is_error());
+                        let writable = event.is_writable();
+                        self.guarded(slot, |w| w.turn(slot, readable, writable, ended));
+                    }
+                }
+            }
+            for mail in self.mailbox.take() {
+                self.on_mail(mail);
+            }
+            for _ in 0..self.again.len() {
+                let Some(slot) = self.again.pop_front() else { break };
+                self.guarded(slot as usize, |w| w.read(slot as usize));
+            }
+            self.on_time();
+            self.walk_rooms();
+            self.shared.metrics.add_lag(clock::mono().since(woke).as_micros() as u64);
+            if self.stop_at.is_some_and(|at| self.conns.is_empty() || self.now >= at) {
+                break;
+            }
+        }
+        for slot in self.conns.iter().map(|(slot, _)| slot).collect::<Vec<_>>() {
+            self.drop_conn(slot);
+        }
+    }
+
+    pub fn tick(&mut self) {
+        self.now = clock::mono();
+        self.wall = clock::wall();
+    }
+
+    fn wait(&self) -> Option<Duration> {
+        let walks = !(self.urgent.is_empty() && self.due.is_empty()) && self.walk_at.is_none();
+        if !self.again.is_empty() || walks {
+            return Some(Duration::ZERO);
+        }
+        let window = self.windows.first().map(|(at, _)| *at);
+        let next = [self.wheel.next(), window, Some(self.housekeeping_at), self.accept_at, self.stop_at, self.walk_at];
+        let next = next.into_iter().flatten().min();
+        // Rounded up by the kernel's own granularity: a wake just before a deadline would spin.
+        next.map(|at| at.since(clock::mono()))
+    }
+
+    /// Runs one connection's turn; a failed assertion ends that connection alone.
+    pub fn guarded(&mut self, slot: usize, turn: impl FnOnce(&mut Worker)) {
+        if catch_unwind(AssertUnwindSafe(|| turn(self))).is_err() {
+            add(&self.shared.metrics.assertions_failed, 1);
+            tracing::error!(slot, "an assertion failed; its connection is closed");
+            if catch_unwind(AssertUnwindSafe(|| self.drop_conn(slot))).is_err() {
+                tracing::error!(slot, "a broken connection could not be taken apart");
+                if self.conns.contains(slot) {
+                    self.conns.remove(slot);
+                }
+            }
+        }
+        if self.buffer.is_empty() {
+            self.buffer = vec![0; READ_BYTES];
+        }
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..ACCEPTS_A_TURN {
+            let Some(listener) = &self.listener else { return };
+            let (mut stream, peer) = match listener.accept() {
+                Ok(accepted) => accepted,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    self.accept_at = None;
+                    return;
+                }
+                Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => continue,
+                Err(e) => {
+                    // Out of descriptors or memory: the queue is left to wait, everyone else is served.
+                    add(&self.shared.metrics.accept_failed, 1);
+                    tracing::warn!(error = %e, "accepting failed");
+                    self.accept_at = Some(self.now + ACCEPT_PAUSE);
+                    return;
+                }
+            };
+            let entry = self.conns.vacant_entry();
+            let slot = entry.key();
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            if self.poll.registry().register(&mut stream, Token(slot + FIRST_CONN), interest).is_err() {
+                add(&self.shared.metrics.accept_failed, 1);
+                continue;
+            }
+            self.generation = self.generation.wrapping_add(1);
+            entry.insert(Conn {
+                stream,
+                generation: self.generation,
+                timer: 0,
+                peer,
+                kind: Kind::Http(Box::new(Http::new(self.now))),
+                out: Outbox::default(),
+                blocked: false,
+                unread: false,
+                ended: false,
+            });
+            add(&self.shared.metrics.accepted, 1);
+            self.shared.metrics.connections.fetch_add(1, Ordering::Relaxed);
+            self.schedule(slot);
+        }
+        // More wait; edge-triggered, so no event will say it again.
+        self.accept_at = Some(self.now);
+    }
+
+    fn turn(&mut self, slot: usize, readable: bool, writable: bool, ended: bool) {
+        if !self.conns.contains(slot) {
+            return;
+        }
+        if ended {
+            self.conns[slot].ended = true;
+        }
+        if writable {
+            self.on_writable(slot);
+        }
+        if (readable || ended) && self.conns.contains(slot) {
+            self.read(slot);
+        }
+    }
+
+    fn on_writable(&mut self, slot: usize) {
+        let conn = &mut self.conns[slot];
+        let held = conn.blocked || !conn.out.is_empty();
+        if !held {
+            return;
+        }
+        match conn.flush() {
+            Sent::Broken => self.drop_conn(slot),
+            Sent::All => match &self.conns[slot].kind {
+                Kind::Http(_) => self.on_http_drained(slot),
+                Kind::Viewer(_) => self.on_viewer_drained(slot),
+                Kind::Echo(_) => {}
+                Kind::Lingering { .. } => self.shut(slot),
+            },
+            Sent::Some | Sent::Nothing => {}
+        }
+    }
+
+    /// Reads what the socket has, in a few bites.
+    fn read(&mut self, slot: usize) {
+        for bite in 0..READS_A_TURN {
+            let Some(conn) = self.conns.get_mut(slot) else { return };
+            let reads = match &conn.kind {
+                Kind::Http(http) => http.reads(),
+                Kind::Viewer(viewer) => viewer.reads(),
+                Kind::Echo(_) | Kind::Lingering { .. } => true,
+            };
+            if !reads {
+                conn.unread = true;
+                // A caller that hung up is not answered; of a response on its way the rest may still arrive.
+                if conn.ended && matches!(conn.kind, Kind::Viewer(_)) {
+                    self.drop_conn(slot);
+                }
+                return;
+            }
+            // The next request may have come with the last one.
+            let waits = bite == 0 && matches!(&conn.kind, Kind::Http(http) if http.holds_bytes());
+            if waits {
+                self.on_http_bytes(slot, &[]);
+                let goes_on = matches!(self.conns.get(slot).map(|c| &c.kind), Some(Kind::Http(http)) if http.reads());
+                if !goes_on {
+                    return;
+                }
+            }
+            let Some(conn) = self.conns.get_mut(slot) else { return };
+            conn.unread = false;
+            match conn.stream.read(&mut self.buffer) {
+                Ok(0) => return self.on_end(slot),
+                Ok(n) => {
+                    let buffer = std::mem::take(&mut self.buffer);
+                    self.on_bytes(slot, &buffer[..n]);
+                    let full = n == buffer.len();
+                    self.buffer = buffer;
+                    // A short read emptied the socket, unless the end is all that is left in it.
+                    if !full && !self.conns.get(slot).is_some_and(|c| c.ended) {
+                        return;
+                    }
+                    if bite + 1 == READS_A_TURN {
+                        self.again.push_back(slot as u32);
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return self.drop_conn(slot),
+            }
+        }
+    }
+
+    fn on_bytes(&mut self, slot: usize, bytes: &[u8]) {
+        match &mut self.conns[slot].kind {
+            Kind::Http(_) => self.on_http_bytes(slot, bytes),
+            Kind::Viewer(_) => self.on_viewer_bytes(slot, bytes),
+            Kind::Echo(_) => self.on_echo_bytes(slot, bytes),
+            Kind::Lingering { .. } => {}
+        }
+    }
+
+    fn on_end(&mut self, slot: usize) {
+        let conn = &mut self.conns[slot];
+        conn.ended = true;
+        match &conn.kind {
+            // Half closed by a client that waits for its answer.
+            Kind::Http(http) if http.response.is_some() => {}
+            _ => self.drop_conn(slot),
+        }
+    }
+
+    /// Gives bytes to a connection; a broken or overfull one is dropped.
+    pub fn send(&mut self, slot: usize, bytes: Bytes) {
+        let Some(conn) = self.conns.get_mut(slot) else { return };
+        if bytes.is_empty() {
+            return;
+        }
+        let sent = conn.send(bytes);
+        if sent == Sent::Broken || conn.out.len() > super::conn::UNWRITTEN_MAX {
+            self.drop_conn(slot);
+        }
+    }
+
+    /// The last word was given: write it out, then wait for the other side's end.
+    pub fn linger(&mut self, slot: usize) {
+        let Some(conn) = self.conns.get_mut(slot) else { return };
+        conn.kind = Kind::Lingering { until: self.now + LINGER };
+        if conn.out.is_empty() {
+            self.shut(slot);
+        }
+        if self.conns.contains(slot) {
+            self.schedule(slot);
+            self.again.push_back(slot as u32);
+        }
+    }
+
+    fn shut(&mut self, slot: usize) {
+        let conn = &mut self.conns[slot];
+        if conn.ended || conn.stream.shutdown(Shutdown::Write).is_err() {
+            self.drop_conn(slot);
+        }
+    }
+
+    /// Takes a connection out of everything it is part of and closes its socket.
+    pub fn drop_conn(&mut self, slot: usize) {
+        if !self.conns.contains(slot) {
+            return;
+        }
+        if matches!(self.conns[slot].kind, Kind::Viewer(_)) {
+            self.forget_viewer(slot);
+        }
+        let mut conn = self.conns.remove(slot);
+        if let Kind::Http(http) = &conn.kind {
+            http.close();
+        }
+        // Closing the descriptor takes it out of epoll as well; an error here changes nothing.
+        let _ = self.poll.registry().deregister(&mut conn.stream);
+        self.shared.metrics.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub fn key(&self, slot: usize) -> ConnKey {
+        ConnKey { worker: self.id, slot: slot as u32, generation: self.conns[slot].generation }
+    }
+
+    fn is_here(&self, conn: ConnKey) -> bool {
+        self.conns.get(conn.slot as usize).is_some_and(|c| c.generation == conn.generation)
+    }
+
+    pub fn viewer(&mut self, slot: usize) -> Option<&mut Viewer> {
+        match self.conns.get_mut(slot).map(|c| &mut c.kind) {
+            Some(Kind::Viewer(viewer)) => Some(viewer),
+            _ => None,
+        }
+    }
+
+    // ---- time ------------------------------------------------------------------------------------------------
+
+    /// Sees to it that the connection is looked at when its next deadline comes.
+    pub fn schedule(&mut self, slot: usize) {
+        let conn = &mut self.conns[slot];
+        let at = match &conn.kind {
+            Kind::Http(http) => Some(http.deadline),
+            Kind::Viewer(viewer) => viewer.deadline(conn.blocked || !conn.out.is_empty(), self.now),
+            Kind::Echo(_) => None,
+            Kind::Lingering { until } => Some(*until),
+        };
+        let Some(at) = at else { return };
+        let sooner = conn.timer == 0 || Mono(u64::from(conn.timer) * super::wheel::TICK.as_micros() as u64) > at;
+        if sooner {
+            conn.timer = self.wheel.put(slot as u32, conn.generation, at);
+        }
+    }
+
+    /// [`Worker::schedule`], where the connection may be gone.
+    pub fn schedule_live(&mut self, slot: usize) {
+        if self.conns.contains(slot) {
+            self.schedule(slot);
+        }
+    }
+
+    fn on_time(&mut self) {
+        let mut fired = Vec::new();
+        self.wheel.turn(self.now, &mut fired);
+        for Timer { slot, generation, at } in fired {
+            let slot = slot as usize;
+            let counts = self.conns.get(slot).is_some_and(|c| c.generation == generation && c.timer == at);
+            if counts {
+                self.conns[slot].timer = 0;
+                self.guarded(slot, |w| w.on_timer(slot));
+            }
+        }
+        while let Some(&(at, room)) = self.windows.first()
+            && at <= self.now
+        {
+            self.windows.pop_first();
+            self.rooms[room].deadline = None;
+            self.queue_walk(room);
+        }
+        if self.accept_at.is_some_and(|at| at <= self.now) {
+            self.accept_at = None;
+            self.accept();
+        }
+        if self.now >= self.housekeeping_at {
+            self.housekeeping_at = self.now + HOUSEKEEPING;
+            self.keep_rooms();
+        }
+    }
+
+    fn on_timer(&mut self, slot: usize) {
+        let now = self.now;
+        match &self.conns[slot].kind {
+            Kind::Http(http) if now >= http.deadline => {
+                let late_part = http.response.is_some();
+                if late_part {
+                    tracing::warn!("a response did not come or did not leave in time");
+                }
+                return self.drop_conn(slot);
+            }
+            Kind::Lingering { until } if now >= *until => return self.drop_conn(slot),
+            Kind::Viewer(_) => self.on_viewer_timer(slot),
+            _ => {}
+        }
+        self.schedule_live(slot);
+    }
+
+    // ---- mail ------------------------------------------------------------------------------------------------
+
+    fn on_mail(&mut self, mail: ToWorker) {
+        match mail {
+            ToWorker::Room { room, found } => self.on_room(&room, found),
+            ToWorker::Batch(batch) => self.on_batch(&batch),
+            ToWorker::Settings(info) => self.on_settings(info),
+            ToWorker::Resync(info) => self.on_resync(info),
+            ToWorker::Resume { conn, request, room, answer } if self.is_here(conn) => {
+                let slot = conn.slot as usize;
+                self.guarded(slot, |w| w.on_resume(slot, request, &room, answer));
+            }
+            ToWorker::Page { conn, request, room, answer } if self.is_here(conn) => {
+                let slot = conn.slot as usize;
+                self.guarded(slot, |w| w.on_page(slot, request, &room, answer));
+            }
+            ToWorker::Answer { conn, request, answer } if self.is_here(conn) => {
+                let slot = conn.slot as usize;
+                self.guarded(slot, |w| w.on_answer(slot, request, answer));
+            }
+            ToWorker::Http { conn, part } if self.is_here(conn) => {
+                let slot = conn.slot as usize;
+                self.guarded(slot, |w| w.on_http_part(slot, part));
+            }
+            ToWorker::EndPoll { conn } if self.is_here(conn) => {
+                let slot = conn.slot as usize;
+                self.guarded(slot, |w| w.end_poll(slot));
+            }
+            // For connections that are gone.
+            ToWorker::Resume { .. }
+            | ToWorker::Page { .. }
+            | ToWorker::Answer { .. }
+            | ToWorker::Http { .. }
+            | ToWorker::EndPoll { .. } => {}
+            ToWorker::Drain(delay) => self.on_drain(delay),
+            ToWorker::Stop => {
+                if !self.draining {
+                    self.on_drain(self.drain);
+                }
+                self.stop_at = Some(self.now + STOP_WAIT);
+            }
+        }
+    }
+
+    /// Nobody new; everybody here is told when to come back. A viewer whose publishes were admitted waits for their answers.
+    fn on_drain(&mut self, delay: Delay) {
+        self.draining = true;
+        self.drain = delay;
+        self.listener = None;
+        for slot in self.conns.iter().map(|(slot, _)| slot).collect::<Vec<_>>() {
+            match &self.conns[slot].kind {
+                Kind::Viewer(viewer) if viewer.awaits_answers() => {}
+                Kind::Viewer(_) => self.guarded(slot, |w| w.close(slot, CloseCode::Drain)),
+                Kind::Http(http) if http.response.is_none() => self.drop_conn(slot),
+                Kind::Http(_) | Kind::Echo(_) | Kind::Lingering { .. } => {}
+            }
+        }
+    }
+
+    /// A number no session of this process had before, in 16 hex digits.
+    pub fn next_session(&mut self) -> u64 {
+        self.rng.next()
+    }
+
+    pub fn count_stream(&self, transport: Transport, n: i64) {
+        self.shared.metrics.streams[transport as usize].fetch_add(n, Ordering::Relaxed);
+        if n > 0 {
+            add(&self.shared.metrics.opened[transport as usize], n as u64);
+        }
+    }
+}
