@@ -59,10 +59,11 @@ fn scan(wal: &mut impl Read) -> io::Result<Option<String>> {
         }
         let stored = (word(&frame, 16), word(&frame, 20));
         let ours = frame[8..16] == salt[..];
-        let commit = ours && word(&frame, 4) != 0;
+        let commit = word(&frame, 4) != 0;
         let expected = checksum(checksum(sum, &frame[..8], big_endian), &frame[FRAME_HEADER..], big_endian);
         let good = ours && expected == stored;
         match first_bad {
+            // Its mark counts even if its salt is what was damaged; frames of an earlier use of the file have no good one behind them.
             None if !good => (first_bad, commits_behind) = (Some(n), u32::from(commit)),
             Some(_) if good && commit => commits_behind += 1,
             _ => {}
