@@ -10,3 +10,4 @@ pub mod failpoint;
 pub mod gateway;
 pub mod link;
 pub mod metrics;
+pub mod shard;

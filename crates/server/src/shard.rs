@@ -1,0 +1,305 @@
+//! The shard role, embedded: one log, its owner, and the threads around them.
+//!
+//! ```text
+//!                 ┌── Work ──► writer (Log::append) ── outcome ──┐
+//! mail ──► owner ─┤                                              ├──► owner ──► answers, batches
+//!                 └── Keep ──► keeper (checkpoints)              │
+//! jobs ──► readers (2) ──► resumes, pages ◄── facts (published head, retracts) ◄┘
+//! ```
+//!
+//! Nothing is answered or shown before the commit that holds it returned. A failed assertion in the owner or the writer ends
+//! the process: the log knows better than memory what is true, and the next start reads it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use grandstand_core::ids::{Epoch, Position};
+use grandstand_core::owner::checkpoint::{LogCheckpoint, RoomCheckpoint};
+use grandstand_core::owner::{Owner, Settings};
+use grandstand_core::record::{Body, Record};
+use grandstand_store::catalog::Catalog;
+use grandstand_store::fault::{Fault, WriteFault};
+use grandstand_store::log::{Log, LogReader, PAGE_ROWS_MAX};
+use grandstand_store::memory::{MemoryCatalog, MemoryLog};
+use grandstand_store::sqlite::{DataDir, Durability, SqliteCatalog, SqliteLog, next_epoch};
+use grandstand_wire::checkpoint;
+
+use crate::clock;
+use crate::link::{ShardEnds, ShardHandle, Workers};
+use facts::Facts;
+use reader::Reader;
+pub use task::Times;
+use task::{State, Task};
+
+mod facts;
+mod info;
+mod keeper;
+mod piece;
+mod reader;
+mod task;
+mod writer;
+
+/// Called when the log's state is not known any more, with the reason. It must end the process.
+pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
+
+#[derive(Clone)]
+pub struct ShardConfig {
+    pub region: Arc<str>,
+    pub create_on_use: bool,
+    /// Days the bodies of a room are kept that has the default setting, and any record's header at least.
+    pub retention_days: u32,
+    pub retention_header_days: u32,
+    pub times: Times,
+    pub on_fatal: OnFatal,
+}
+
+impl ShardConfig {
+    /// Embedded: one region, the process ends on a fatal fault with status 70 (the next start reads the log).
+    pub fn embedded(create_on_use: bool) -> ShardConfig {
+        let on_fatal: OnFatal = Arc::new(|why| {
+            tracing::error!(why, "fatal");
+            eprintln!("grandstand: fatal: {why}");
+            std::process::exit(70);
+        });
+        ShardConfig {
+            region: "local".into(),
+            create_on_use,
+            retention_days: 14,
+            retention_header_days: 90,
+            times: Times::default(),
+            on_fatal,
+        }
+    }
+}
+
+/// What the shard stands on.
+pub struct Stores {
+    pub log: Box<dyn Log>,
+    pub catalog: Box<dyn Catalog>,
+    pub epoch: Epoch,
+    pub durability: &'static str,
+}
+
+impl Stores {
+    /// Nothing outlives the process.
+    pub fn memory() -> Stores {
+        Stores {
+            log: Box::new(MemoryLog::new()),
+            catalog: Box::new(MemoryCatalog::new()),
+            epoch: Epoch::new(1).expect("1 is an epoch"),
+            durability: "none",
+        }
+    }
+
+    /// The log and the catalog of a data folder, which stays locked as long as they live.
+    pub fn open(dir: &DataDir, durability: Durability, bytes_max: Option<u64>) -> Result<Stores, StartFault> {
+        let mut log = SqliteLog::open(dir, durability)?;
+        log.limit_bytes(bytes_max)?;
+        let epoch = next_epoch(log.head(), clock::wall()).ok_or(StartFault::NoEpoch)?;
+        let catalog = SqliteCatalog::open(dir)?;
+        let durability = match durability {
+            Durability::Fsync => "fsync",
+            Durability::Interval(_) => "interval",
+            Durability::None => "none",
+        };
+        Ok(Stores { log: Box::new(log), catalog: Box::new(catalog), epoch, durability })
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartFault {
+    #[error("the log's epochs are used up")]
+    NoEpoch,
+    #[error("while reading the log: {0}")]
+    Read(#[from] Fault),
+    #[error("while writing this epoch's first record: {0}")]
+    Write(#[from] WriteFault),
+    #[error("while starting a thread: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// Recovers the log and begins an epoch. On return the epoch's first record is durable and commands are taken.
+pub fn start(stores: Stores, config: ShardConfig, workers: Workers) -> Result<(ShardHandle, ShardJoin), StartFault> {
+    let Stores { mut log, mut catalog, epoch, durability } = stores;
+    let (handle, ends) = ShardHandle::new();
+    let facts = Arc::new(Facts::default());
+    let mut owner = recover(&config, log.reader()?.as_mut(), catalog.as_mut(), &facts)?;
+    begin(&mut owner, log.as_mut(), epoch, &facts)?;
+
+    let ShardEnds { owner: mail, readers: jobs, status } = ends;
+    status.set_durability(durability);
+    status.set_epoch(epoch);
+    status.set_head(owner.head());
+    status.set_log_bytes(log.size_bytes());
+
+    let mut readers = Vec::new();
+    for n in 0..READERS {
+        let reader = Reader {
+            log: log.reader()?,
+            facts: facts.clone(),
+            status: status.clone(),
+            workers: workers.clone(),
+            create_on_use: config.create_on_use,
+        };
+        let jobs = jobs.clone();
+        readers.push(spawn(&format!("shard-reader-{n}"), &config.on_fatal, move || reader.run(&jobs))?);
+    }
+
+    let (to_writer, work) = mpsc::channel();
+    let outcome = Arc::new(writer::Outcome::default());
+    let writer = {
+        let (outcome, mail, status) = (outcome.clone(), mail.clone(), status.clone());
+        spawn("shard-writer", &config.on_fatal, move || drop(writer::run(log, &work, &outcome, &mail, &status)))?
+    };
+    let (to_keeper, keep_work) = mpsc::channel();
+    let keeper = spawn("shard-keeper", &config.on_fatal, move || keeper::run(catalog, &keep_work))?;
+
+    let task = Task {
+        owner,
+        create_on_use: config.create_on_use,
+        retention_days: config.retention_days,
+        retention_header_days: config.retention_header_days,
+        mail,
+        status: status.clone(),
+        facts,
+        workers,
+        writer: to_writer,
+        outcome,
+        keeper: to_keeper,
+        on_fatal: config.on_fatal.clone(),
+        times: config.times,
+        state: State::default(),
+    };
+    let owner = spawn("shard-owner", &config.on_fatal, move || task.run())?;
+    status.set_ready(true);
+    Ok((handle.clone(), ShardJoin { handle, owner, writer, keeper, readers }))
+}
+
+/// The running threads of a shard.
+pub struct ShardJoin {
+    handle: ShardHandle,
+    owner: JoinHandle<()>,
+    writer: JoinHandle<()>,
+    keeper: JoinHandle<()>,
+    readers: Vec<JoinHandle<()>>,
+}
+
+impl ShardJoin {
+    /// Finishes what was admitted, refuses the rest with `not_ready`, saves a checkpoint and closes the log.
+    pub fn stop(self) {
+        self.handle.stop_owner();
+        // A thread that panicked has ended the process already, or the test's `on_fatal` was told.
+        let _ = self.owner.join();
+        let _ = self.writer.join();
+        let _ = self.keeper.join();
+        self.handle.stop_readers();
+        for reader in self.readers {
+            let _ = reader.join();
+        }
+    }
+}
+
+/// Two: one may wait for the disk while the other answers from memory; more would only take the owner's processor.
+const READERS: usize = 2;
+
+/// Keys of this long before the checkpoint are read again. Source: blueprint.md section 3, dedupe is the log.
+const KEYS_KEPT: Duration = Duration::from_secs(600);
+
+/// The owner as the log says it is: the newest good checkpoint, the keys before it, the tail after it.
+fn recover(
+    config: &ShardConfig,
+    log: &mut dyn LogReader,
+    catalog: &mut dyn Catalog,
+    facts: &Facts,
+) -> Result<Owner, StartFault> {
+    let settings =
+        Settings { region: config.region.clone(), create_on_use: config.create_on_use, ..Settings::default() };
+    let mut owner = Owner::new(settings, clock::mono(), clock::wall());
+    let head = log.head()?;
+    let mut from = Position::START;
+    if let Some(saved) = load(catalog, head) {
+        from = saved.log.position;
+        let keys_from = log.before_ts(saved.log.ts - KEYS_KEPT)?;
+        for room in saved.rooms {
+            owner.restore_room(room);
+        }
+        owner.restore_log(saved.log);
+        scan(log, keys_from, from, |record| owner.replay_keys(record))?;
+    }
+    let mut n_records = 0u64;
+    scan(log, from, head, |record| {
+        n_records += 1;
+        owner.replay(record);
+    })?;
+    facts.advance(owner.head(), owner.epochs(), owner.rooms());
+    tracing::info!(checkpoint = from.value(), tail = n_records, head = head.value(), "the log is recovered");
+    Ok(owner)
+}
+
+struct Saved {
+    log: LogCheckpoint,
+    rooms: Vec<RoomCheckpoint>,
+}
+
+/// The newest checkpoint that can be trusted. Any doubt costs only time: the log is read from its start.
+fn load(catalog: &mut dyn Catalog, head: Position) -> Option<Saved> {
+    let doubt = |why: &dyn std::fmt::Display| tracing::warn!(%why, "no checkpoint is used; the whole log is read");
+    let saved = match catalog.load_checkpoint() {
+        Ok(saved) => saved?,
+        Err(fault) => {
+            doubt(&fault);
+            return None;
+        }
+    };
+    if saved.at > head {
+        doubt(&"it is ahead of the log");
+        return None;
+    }
+    let log = checkpoint::decode_log(&saved.log).map_err(|fault| doubt(&fault)).ok()?;
+    let rooms = saved.rooms.iter().map(|(_, bytes)| checkpoint::decode_room(bytes));
+    let rooms = rooms.collect::<Result<Vec<_>, _>>().map_err(|fault| doubt(&fault)).ok()?;
+    Some(Saved { log, rooms })
+}
+
+/// Every record after `after` up to `upto`, in order.
+fn scan(
+    log: &mut dyn LogReader,
+    after: Position,
+    upto: Position,
+    mut each: impl FnMut(&Arc<Record>),
+) -> Result<(), Fault> {
+    let mut at = after;
+    while at < upto {
+        let page = log.scan(at, PAGE_ROWS_MAX)?;
+        let Some(last) = page.last() else { break };
+        at = last.event_id().position();
+        page.iter().filter(|r| r.event_id().position() <= upto).for_each(&mut each);
+    }
+    Ok(())
+}
+
+/// Makes the epoch's first record durable.
+fn begin(owner: &mut Owner, log: &mut dyn Log, epoch: Epoch, facts: &Facts) -> Result<(), StartFault> {
+    owner.start(epoch);
+    let (mono, wall) = (clock::mono(), clock::wall());
+    let records = owner.seal(mono, wall).expect("an epoch begins with its EpochStart");
+    assert!(matches!(records[0].body, Body::EpochStart), "an epoch begins with its EpochStart");
+    log.append(&records)?;
+    owner.on_committed(mono, wall);
+    while owner.poll().is_some() {}
+    facts.advance(owner.head(), owner.epochs(), std::iter::empty());
+    Ok(())
+}
+
+/// A thread whose failed assertion is fatal.
+fn spawn(name: &str, on_fatal: &OnFatal, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    let (on_fatal, who) = (on_fatal.clone(), name.to_owned());
+    thread::Builder::new().name(name.to_owned()).spawn(move || {
+        // Nothing of the closure is looked at again, so nothing half changed can be seen.
+        if catch_unwind(AssertUnwindSafe(run)).is_err() {
+            on_fatal(&format!("an assertion failed in {who}; the next start reads the log again"));
+        }
+    })
+}

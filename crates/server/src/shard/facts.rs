@@ -1,0 +1,59 @@
+//! What reader threads may know of rooms without asking the owner: written by the owner after each commit, read by readers.
+
+use std::collections::HashMap;
+use std::sync::{Arc, RwLock};
+
+use grandstand_core::ids::{EpochSpan, Position};
+use grandstand_core::names::RoomId;
+use grandstand_core::owner::view::RoomView;
+use grandstand_core::record::Record;
+
+/// The rooms of one log as of `head`. The lock is held for look-ups only, never across I/O or encoding.
+#[derive(Default)]
+pub struct Facts(RwLock<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    head: Position,
+    epochs: Arc<[EpochSpan]>,
+    rooms: HashMap<RoomId, RoomView>,
+}
+
+/// One moment of the log for one room.
+#[derive(Clone)]
+pub struct Moment {
+    pub head: Position,
+    pub epochs: Arc<[EpochSpan]>,
+    /// `None`: the log holds nothing of the room.
+    pub view: Option<RoomView>,
+}
+
+impl Facts {
+    pub fn moment(&self, room: &RoomId) -> Moment {
+        let inner = self.0.read().expect("no holder of this lock can panic");
+        Moment { head: inner.head, epochs: inner.epochs.clone(), view: inner.rooms.get(room).cloned() }
+    }
+
+    /// Leaves only what viewers may still be sent: no retracted comment.
+    /// Every retract up to the head is known here, so a page below the head cannot show what was retracted before it.
+    pub fn without_retracted(&self, room: &RoomId, records: &mut Vec<Arc<Record>>) {
+        let inner = self.0.read().expect("no holder of this lock can panic");
+        let Some(view) = inner.rooms.get(room) else { return };
+        records.retain(|record| !view.hides(record));
+    }
+
+    /// The log's state after a commit and the views of the rooms it touched.
+    pub fn advance<'a>(&self, head: Position, epochs: &[EpochSpan], views: impl Iterator<Item = &'a RoomView>) {
+        let mut inner = self.0.write().expect("no holder of this lock can panic");
+        inner.head = head;
+        if *inner.epochs != *epochs {
+            inner.epochs = epochs.into();
+        }
+        for view in views {
+            match inner.rooms.get_mut(&view.room) {
+                Some(known) => known.clone_from(view),
+                None => drop(inner.rooms.insert(view.room.clone(), view.clone())),
+            }
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! A room as gateways greet its viewers, its JSON made once for all of them.
+
+use std::sync::Arc;
+
+use grandstand_core::ids::{Position, Pseq};
+use grandstand_core::names::RoomId;
+use grandstand_core::record::Room;
+use grandstand_wire::event;
+
+use crate::clock;
+use crate::link::RoomInfo;
+
+pub fn of(room: &RoomId, settings: Arc<Room>, head: Position, last_event: Position, pseq: Pseq) -> Arc<RoomInfo> {
+    let counters = event::Counters { room, likes: &[], viewers: 0, keep_millionths: 1_000_000, as_of: clock::wall() };
+    Arc::new(RoomInfo {
+        room: room.clone(),
+        head,
+        last_event,
+        pseq,
+        config_json: text(|out| event::write_config(&settings, out)),
+        counters_json: text(|out| counters.write_values(out)),
+        pinned_json: text(|out| event::write_pinned(&settings, out)),
+        banners_json: "[]".into(),
+        settings,
+    })
+}
+
+fn text(write: impl FnOnce(&mut Vec<u8>)) -> Arc<str> {
+    let mut out = Vec::new();
+    write(&mut out);
+    String::from_utf8(out).expect("what is written is JSON").into()
+}

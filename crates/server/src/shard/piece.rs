@@ -1,0 +1,35 @@
+//! Records into pieces: each event is encoded once, whoever reads it.
+
+use std::sync::Arc;
+
+use grandstand_core::record::{Body, Record};
+use grandstand_wire::event;
+
+use crate::link::Piece;
+
+/// The event a viewer is sent for this record.
+/// Errors: `None` for records that no viewer is sent.
+pub fn of(record: &Record) -> Option<Arc<Piece>> {
+    let (lane, kind) = (record.lane()?, event::kind(record)?);
+    let mut json = Vec::with_capacity(384);
+    event::write_event(record, &mut json);
+    let author = match &record.body {
+        Body::Comment(_) => record.user.clone().map(|user| (user, record.client_msg_id.clone())),
+        _ => None,
+    };
+    let retracts = match &record.body {
+        Body::Retract(retract) => Some(retract.target.clone()),
+        _ => None,
+    };
+    Some(Arc::new(Piece {
+        id: record.event_id(),
+        lane,
+        closes_window: record.closes_window(),
+        pseq: record.pseq,
+        kind,
+        json: json.into_boxed_slice(),
+        author,
+        audience: record.audience,
+        retracts,
+    }))
+}

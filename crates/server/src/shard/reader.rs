@@ -1,0 +1,212 @@
+//! Reader threads: cursors judged, pages of the log for viewers that catch up, older comments, exports.
+//!
+//! Each job is one page and one short read. Jobs that ask for the same page at the same time share one read and its encoded
+//! pieces. A reader never shows what the owner has not given out: pages end at the published head, so that every retract up
+//! to there is known and every event after it comes live.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use grandstand_core::ids::{Position, Pseq};
+use grandstand_core::names::RoomId;
+use grandstand_core::record::{Audience, Body, Lane, Record, Room};
+use grandstand_core::viewer::resume::{self, Answer, Priority};
+use grandstand_store::fault::Fault;
+use grandstand_store::log::{LogReader, PAGE_ROWS_MAX, PAGE_TIME_MAX};
+
+use crate::clock;
+use crate::failpoint;
+use crate::link::{
+    ExportPage, JobBox, Page, Piece, ReadRefused, Resumed, ShardStatus, ToReader, ToWorker, WorkerId, Workers,
+};
+use crate::shard::facts::{Facts, Moment};
+use crate::shard::piece;
+
+pub struct Reader {
+    pub log: Box<dyn LogReader>,
+    pub facts: Arc<Facts>,
+    pub status: Arc<ShardStatus>,
+    pub workers: Workers,
+    pub create_on_use: bool,
+}
+
+/// Jobs taken at once: as many as may share a page without one reader keeping all the work.
+const JOBS_AT_ONCE: usize = 64;
+
+/// What makes two page jobs the same.
+type PageKey = (RoomId, Position, Position);
+
+impl Reader {
+    /// Runs until the box is closed.
+    pub fn run(mut self, jobs: &JobBox<ToReader>) {
+        while let Some(jobs) = jobs.take(JOBS_AT_ONCE) {
+            let mut shared: HashMap<PageKey, Page> = HashMap::new();
+            for job in jobs {
+                self.job(job, &mut shared);
+            }
+        }
+    }
+
+    fn job(&mut self, job: ToReader, shared: &mut HashMap<PageKey, Page>) {
+        match job {
+            ToReader::Resume { conn, request, room, cursor } => {
+                failpoint::wait("resume.before_read");
+                let answer = self.resume(&room, cursor, shared);
+                self.send(conn.worker, ToWorker::Resume { conn, request, room, answer });
+            }
+            ToReader::Page { conn, request, room, after, comments_from } => {
+                failpoint::wait("resume.between_pages");
+                let page = self.page(&room, after, comments_from, shared);
+                self.send(conn.worker, ToWorker::Page { conn, request, room, answer: page });
+            }
+            ToReader::Older { room, before, limit, reply } => {
+                let _ = reply.send(self.older(&room, before, limit));
+            }
+            ToReader::Export { room, after, reply } => {
+                let _ = reply.send(self.export(&room, after));
+            }
+        }
+    }
+
+    /// Whether the room is there, as of the head that was published last.
+    fn moment(&self, room: &RoomId) -> Result<Moment, ReadRefused> {
+        let moment = self.facts.moment(room);
+        if moment.view.is_none() && !self.create_on_use {
+            return Err(ReadRefused::NoRoom);
+        }
+        Ok(moment)
+    }
+
+    fn resume(
+        &mut self,
+        room: &RoomId,
+        cursor: Position,
+        shared: &mut HashMap<PageKey, Page>,
+    ) -> Result<Resumed, ReadRefused> {
+        let moment = self.moment(room)?;
+        let now = clock::wall();
+        let (window, last_event, pseq) = match &moment.view {
+            Some(view) => (view.settings.resume_window_seconds, view.last_event, view.pseq),
+            None => (Room::fresh("").resume_window_seconds, Position::START, Pseq(0)),
+        };
+        let mut facts = resume::Facts {
+            head: moment.head,
+            epochs: &moment.epochs,
+            complete_after: Position::START,
+            last_event,
+            pseq,
+            first_priority: None,
+            first_comment: None,
+            n_comments: 0,
+            window: Duration::from_secs(u64::from(window)),
+        };
+        // The log is asked only when something of the room follows the cursor.
+        if cursor > Position::START && cursor < last_event && cursor <= moment.head {
+            let gap = self.log.room_facts(room, cursor, moment.head).map_err(fault)?;
+            facts.complete_after = gap.floor;
+            facts.first_priority = gap.first_priority.map(|(id, pseq, ts)| Priority { id, pseq, age: now.since(ts) });
+            facts.first_comment = gap.first_comment.map(|(id, ts)| (id, now.since(ts)));
+            facts.n_comments = gap.n_comments;
+        }
+        let mut failed = None;
+        let newest = || {
+            let newest = self.log.newest_comments(room, cursor, moment.head, resume::COMMENTS_MAX + 1);
+            let newest = newest.unwrap_or_else(|fault| {
+                failed = Some(fault);
+                Vec::new()
+            });
+            newest.into_iter().map(|(id, ts)| (id, now.since(ts))).collect()
+        };
+        let answer = resume::resume_from(cursor, &facts, newest);
+        if let Some(failed) = failed {
+            return Err(fault(failed));
+        }
+        let first = match answer {
+            Answer::Resumed { from, comments_after, until, .. } if from < until => {
+                self.page(room, from, comments_after, shared)?
+            }
+            _ => Page { pieces: Vec::new(), upto: answer.baseline().0 },
+        };
+        Ok(Resumed { answer, first })
+    }
+
+    /// Events after `after` up to the published head, comments only after `comments_from`.
+    fn page(
+        &mut self,
+        room: &RoomId,
+        after: Position,
+        comments_from: Position,
+        shared: &mut HashMap<PageKey, Page>,
+    ) -> Result<Page, ReadRefused> {
+        let key = (room.clone(), after, comments_from);
+        if let Some(page) = shared.get(&key) {
+            return Ok(page.clone());
+        }
+        let head = self.moment(room)?.head;
+        let started = clock::mono();
+        let mut page = Page { pieces: Vec::new(), upto: after };
+        // A gap whose comments do not follow is read on until something of it does, within the time of one page.
+        while page.upto < head && page.pieces.is_empty() && clock::mono().since(started) < PAGE_TIME_MAX {
+            let read = self.log.room_page(room, page.upto, PAGE_ROWS_MAX).map_err(fault)?;
+            let mut records = read.records;
+            records.retain(|record| {
+                let at = record.event_id().position();
+                at <= head && (record.lane() != Some(Lane::Comment) || at > comments_from)
+            });
+            self.facts.without_retracted(room, &mut records);
+            page.pieces = records.iter().filter_map(|record| piece::of(record)).collect();
+            page.upto = read.upto.min(head);
+        }
+        shared.insert(key, page.clone());
+        Ok(page)
+    }
+
+    fn older(&mut self, room: &RoomId, before: Position, limit: usize) -> Result<Vec<Arc<Piece>>, ReadRefused> {
+        self.moment(room)?;
+        let started = clock::mono();
+        let mut before = before;
+        let mut comments: Vec<Arc<Record>> = Vec::new();
+        while before > Position::START && comments.len() < limit && clock::mono().since(started) < PAGE_TIME_MAX * 4 {
+            let read = self.log.room_page_back(room, before, PAGE_ROWS_MAX).map_err(fault)?;
+            let mut records = read.records;
+            records.retain(|r| matches!(r.body, Body::Comment(_)) && r.audience == Audience::Everyone);
+            self.facts.without_retracted(room, &mut records);
+            records.extend(comments);
+            comments = records;
+            before = read.upto;
+        }
+        let from = comments.len().saturating_sub(limit);
+        Ok(comments[from..].iter().filter_map(|record| piece::of(record)).collect())
+    }
+
+    /// Everything the log holds of the room, control records included: one page of the log read, the room's part kept.
+    fn export(&mut self, room: &RoomId, after: Position) -> Result<ExportPage, ReadRefused> {
+        let head = self.moment(room)?.head;
+        let started = clock::mono();
+        let mut page = ExportPage { records: Vec::new(), upto: after, head };
+        while page.upto < head && page.records.len() < PAGE_ROWS_MAX && clock::mono().since(started) < PAGE_TIME_MAX {
+            let read = self.log.scan(page.upto, PAGE_ROWS_MAX).map_err(fault)?;
+            let Some(last) = read.last() else {
+                page.upto = head;
+                break;
+            };
+            page.upto = last.event_id().position().min(head);
+            let of_room = |r: &Arc<Record>| r.room.as_ref() == Some(room) && r.event_id().position() <= head;
+            page.records.extend(read.into_iter().filter(of_room));
+        }
+        Ok(page)
+    }
+
+    fn send(&self, worker: WorkerId, item: ToWorker) {
+        // The connection's own deadline ends its wait; the client comes back.
+        if self.workers.send(worker, item).is_err() {
+            self.status.add_undelivered();
+        }
+    }
+}
+
+fn fault(fault: Fault) -> ReadRefused {
+    tracing::error!(%fault, "the log could not be read");
+    ReadRefused::Fault
+}

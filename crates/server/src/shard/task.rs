@@ -1,0 +1,478 @@
+//! The owner thread: one log's state machine, its mail, and what leaves it.
+//!
+//! Like a clerk with one ledger: takes all the mail there is, writes one page of entries, sends the page to be filed, and
+//! only when it is filed tells anyone. While a page is away the mail piles up for the next. It never waits for a viewer, never
+//! touches a file, and never says anything about an entry that is not filed.
+//!
+//! The awkward case: a full worker mailbox. The batch is not kept for that worker; the room is put on its lost list and the
+//! worker is told to resync once there is room. Nothing else waits for it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use grandstand_core::ids::Position;
+use grandstand_core::names::RoomId;
+use grandstand_core::owner::Owner;
+use grandstand_core::owner::answer::{Answer, Failure, Output};
+use grandstand_core::owner::command::Command;
+use grandstand_core::owner::view::RoomView;
+use grandstand_core::record::{Body, Record, Room};
+use grandstand_core::reject::{Code, Reject};
+use grandstand_core::time::{Mono, Wall};
+use grandstand_store::fault::{Refusal, WriteFault};
+use slab::Slab;
+use tokio::sync::oneshot;
+
+use crate::clock;
+use crate::link::{
+    Batch, NoRoom, OwnerBox, ReadRefused, ReplyTo, RoomDetail, RoomInfo, ShardStatus, SnapshotView, ToOwner, ToWorker,
+    WorkerId, Workers,
+};
+use crate::shard::facts::Facts;
+use crate::shard::keeper::Keep;
+use crate::shard::writer::{Keeping, Outcome, Work};
+use crate::shard::{OnFatal, info, piece};
+
+pub struct Task {
+    pub owner: Owner,
+    pub create_on_use: bool,
+    pub retention_days: u32,
+    pub retention_header_days: u32,
+    pub mail: Arc<OwnerBox>,
+    pub status: Arc<ShardStatus>,
+    pub facts: Arc<Facts>,
+    pub workers: Workers,
+    pub writer: Sender<Work>,
+    pub outcome: Arc<Outcome>,
+    pub keeper: Sender<Keep>,
+    pub on_fatal: OnFatal,
+    pub times: Times,
+    pub state: State,
+}
+
+/// How often the owner thread does what is not mail.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// A checkpoint of the changed rooms after this long, or after `checkpoint_records`.
+    pub checkpoint: Duration,
+    pub checkpoint_records: u64,
+    /// Between two tries of a log that had no space.
+    pub probe: Duration,
+    pub retention: Duration,
+}
+
+impl Default for Times {
+    /// Source: blueprint.md section 3.
+    fn default() -> Times {
+        Times {
+            checkpoint: Duration::from_secs(10),
+            checkpoint_records: 50_000,
+            probe: Duration::from_secs(1),
+            retention: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What the thread keeps beside the owner.
+#[derive(Default)]
+pub struct State {
+    replies: Slab<ReplyTo>,
+    subscribers: HashMap<RoomId, Vec<WorkerId>>,
+    /// Rooms of which a worker missed a batch.
+    lost: BTreeSet<(WorkerId, RoomId)>,
+    waiting: Vec<Waiting>,
+    in_flight_since: Option<Instant>,
+    /// Set while the log has no space: no command is taken before it.
+    probe_at: Option<Instant>,
+    checkpoint_at: Option<Instant>,
+    records_since_checkpoint: u64,
+    retention_at: Option<Instant>,
+    stopping: bool,
+}
+
+/// A snapshot that must not be older than the head is yet.
+struct Waiting {
+    room: RoomId,
+    min: Position,
+    until: Instant,
+    reply: oneshot::Sender<Result<Arc<SnapshotView>, ReadRefused>>,
+}
+
+/// The oldest batch may be this late before publishes are refused. Source: blueprint.md section 3, 500 ms of queued work.
+const QUEUED_MAX: Duration = Duration::from_millis(500);
+const SNAPSHOT_WAIT: Duration = Duration::from_secs(1);
+/// How often a worker with a full mailbox is tried again.
+const LOST_RETRY: Duration = Duration::from_millis(10);
+
+impl Task {
+    /// Runs until stopped, or until the log's state is not known any more (then `on_fatal` was called).
+    pub fn run(self) {
+        let mail = self.mail.clone();
+        self.live();
+        mail.close();
+    }
+
+    fn live(mut self) {
+        let now = Instant::now();
+        self.state.checkpoint_at = Some(now + self.times.checkpoint);
+        self.state.retention_at = Some(now + self.times.retention);
+        loop {
+            let deadline = self.deadline();
+            let outcome = self.outcome.clone();
+            let mail = self.mail.take(deadline, || outcome.is_there());
+            let (mono, wall) = (clock::mono(), clock::wall());
+            // The outcome first: what it frees may admit what has come meanwhile.
+            if let Some(result) = self.outcome.take()
+                && !self.committed(result, mono, wall)
+            {
+                return;
+            }
+            for item in mail.links {
+                self.link(item);
+            }
+            for (reply, command) in mail.priority.into_iter().chain(mail.publishes) {
+                self.submit(reply, command, mono, wall);
+            }
+            if self.owner.next_deadline().is_some_and(|at| at <= mono) {
+                self.owner.on_deadline(mono, wall);
+            }
+            self.drain(mono, wall);
+            self.seal(mono, wall);
+            self.chores();
+            if self.state.stopping && self.state.in_flight_since.is_none() {
+                self.checkpoint();
+                return;
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let state = &self.state;
+        let owner = self.owner.next_deadline().map(|at| Instant::now() + at.since(clock::mono()));
+        let waiting = state.waiting.iter().map(|w| w.until).min();
+        let lost = (!state.lost.is_empty()).then(|| Instant::now() + LOST_RETRY);
+        [owner, waiting, lost, state.checkpoint_at, state.retention_at].into_iter().flatten().min()
+    }
+
+    fn link(&mut self, item: ToOwner) {
+        match item {
+            ToOwner::Subscribe { worker, room } => {
+                let found = self.info(&room).ok_or(NoRoom);
+                if found.is_ok() {
+                    let workers = self.state.subscribers.entry(room.clone()).or_default();
+                    if !workers.contains(&worker) {
+                        workers.push(worker);
+                    }
+                }
+                if self.workers.send(worker, ToWorker::Room { room: room.clone(), found }).is_err() {
+                    self.status.add_undelivered();
+                    self.state.lost.insert((worker, room));
+                }
+            }
+            ToOwner::Unsubscribe { worker, room } => {
+                if let Some(workers) = self.state.subscribers.get_mut(&room) {
+                    workers.retain(|w| *w != worker);
+                    if workers.is_empty() {
+                        self.state.subscribers.remove(&room);
+                    }
+                }
+                self.state.lost.remove(&(worker, room));
+            }
+            ToOwner::Snapshot { room, min, reply } => {
+                if self.owner.head() < min {
+                    self.state.waiting.push(Waiting { room, min, until: Instant::now() + SNAPSHOT_WAIT, reply });
+                } else {
+                    let _ = reply.send(self.snapshot(&room));
+                }
+            }
+            ToOwner::Room { room, reply } => {
+                let _ = reply.send(self.detail(&room).ok_or(ReadRefused::NoRoom));
+            }
+            ToOwner::Rooms { reply } => {
+                let rooms = self.owner.rooms().map(detail_of).collect();
+                let _ = reply.send(rooms);
+            }
+            ToOwner::Stop => self.state.stopping = true,
+        }
+    }
+
+    fn submit(&mut self, reply: ReplyTo, command: Command, now: Mono, wall: Wall) {
+        if let Some(reject) = self.refusal(&command) {
+            self.answer(reply, Answer::Reject(reject));
+            return;
+        }
+        let tag = self.state.replies.insert(reply) as u64;
+        self.owner.submit(tag, command, now, wall);
+    }
+
+    /// Why nothing of this kind is taken now.
+    fn refusal(&self, command: &Command) -> Option<Reject> {
+        let now = Instant::now();
+        let state = &self.state;
+        if state.stopping {
+            return Some(Reject::after(Code::NotReady, "the server is stopping", Duration::from_secs(1)));
+        }
+        if let Some(at) = state.probe_at
+            && now < at
+        {
+            return Some(Reject::after(Code::NoSpace, "the log has no space", at - now));
+        }
+        let late = state.in_flight_since.is_some_and(|since| now - since > QUEUED_MAX);
+        (late && matches!(command, Command::Publish(_)))
+            .then(|| Reject::after(Code::Overloaded, "the log is behind", QUEUED_MAX))
+    }
+
+    /// Whether the thread goes on.
+    fn committed(&mut self, result: Result<(), WriteFault>, now: Mono, wall: Wall) -> bool {
+        self.state.in_flight_since = None;
+        match result {
+            Ok(()) => {
+                self.owner.on_committed(now, wall);
+                if self.state.probe_at.take().is_some() {
+                    self.status.set_no_space(false);
+                    tracing::info!("the log has space again");
+                }
+                true
+            }
+            Err(WriteFault::Refused(Refusal::NoSpace)) => {
+                if self.state.probe_at.is_none() {
+                    tracing::error!("the log has no space: publishes are refused, reads go on");
+                    self.status.set_no_space(true);
+                }
+                self.state.probe_at = Some(Instant::now() + self.times.probe);
+                self.owner.on_failed(Failure::NoSpace, now, wall);
+                true
+            }
+            Err(WriteFault::Failed(fault)) => {
+                tracing::warn!(%fault, "a commit failed and left nothing behind");
+                self.owner.on_failed(Failure::Overloaded, now, wall);
+                true
+            }
+            // Another writer went past us, or it is not known what is durable: only the log itself can tell.
+            Err(fault @ (WriteFault::Refused(_) | WriteFault::Unknown(_))) => {
+                self.status.set_ready(false);
+                let advice = "the process ends and reads its log again at the next start";
+                (self.on_fatal)(&format!("a commit ended without an answer to rely on ({fault}); {advice}"));
+                false
+            }
+        }
+    }
+
+    fn seal(&mut self, now: Mono, wall: Wall) {
+        if self.state.in_flight_since.is_some() {
+            return;
+        }
+        if let Some(records) = self.owner.seal(now, wall) {
+            self.state.in_flight_since = Some(Instant::now());
+            self.writer.send(Work::Append(records)).expect("the writer lives as long as the owner");
+        }
+        // Sealing checks once more and may refuse.
+        self.drain(now, wall);
+    }
+
+    /// Takes all the owner has to say: answers at once, events by room.
+    fn drain(&mut self, now: Mono, wall: Wall) {
+        let mut committed: Vec<Arc<Record>> = Vec::new();
+        let mut verdicts = Vec::new();
+        let mut answers = Vec::new();
+        while let Some(output) = self.owner.poll() {
+            match output {
+                Output::Answer { tag, answer } => answers.push((tag, answer)),
+                Output::Committed(record) => committed.push(record),
+                // No classifier is configured: the policy decides as for one that did not answer in time.
+                Output::NeedVerdict { tag, .. } => verdicts.push(tag),
+            }
+        }
+        if !committed.is_empty() {
+            self.advance(&committed);
+        }
+        for (tag, answer) in answers {
+            let reply = self.state.replies.remove(tag as usize);
+            self.answer(reply, answer);
+        }
+        if !committed.is_empty() {
+            self.fan_out(&committed);
+        }
+        if !verdicts.is_empty() {
+            for tag in verdicts {
+                self.owner.on_verdict(tag, None, now, wall);
+            }
+            self.drain(now, wall);
+        }
+    }
+
+    /// Readers and status learn of the commit before anyone is told of it.
+    fn advance(&mut self, committed: &[Arc<Record>]) {
+        let touched: BTreeSet<&RoomId> = committed.iter().filter_map(|r| r.room.as_ref()).collect();
+        let views = touched.into_iter().filter_map(|room| self.owner.room(room));
+        self.facts.advance(self.owner.head(), self.owner.epochs(), views);
+        self.status.set_head(self.owner.head());
+        self.status.add_accepted(committed.iter().filter(|r| !matches!(r.body, Body::EpochStart)).count() as u64);
+        self.state.records_since_checkpoint += committed.len() as u64;
+        if !self.state.waiting.is_empty() {
+            self.wake_snapshots();
+        }
+    }
+
+    /// One batch for each room with subscribers, the same `Arc` to each of them and to no other.
+    fn fan_out(&mut self, committed: &[Arc<Record>]) {
+        let mut rooms: BTreeMap<&RoomId, Vec<&Arc<Record>>> = BTreeMap::new();
+        for record in committed {
+            if let Some(room) = &record.room
+                && self.state.subscribers.contains_key(room)
+            {
+                rooms.entry(room).or_default().push(record);
+            }
+        }
+        for (room, records) in rooms {
+            let pieces: Vec<_> = records.iter().filter_map(|r| piece::of(r)).collect();
+            let changed = records.iter().any(|r| matches!(r.body, Body::Room(_) | Body::Config(_) | Body::Retract(_)));
+            let batch = (!pieces.is_empty()).then(|| Arc::new(Batch { room: room.clone(), pieces }));
+            let info = changed.then(|| self.info(room)).flatten();
+            for worker in self.state.subscribers.get(room).cloned().unwrap_or_default() {
+                if self.state.lost.contains(&(worker, room.clone())) {
+                    continue;
+                }
+                let sent = batch.iter().map(|b| ToWorker::Batch(b.clone()));
+                for item in sent.chain(info.iter().map(|i| ToWorker::Settings(i.clone()))) {
+                    if self.workers.send(worker, item).is_err() {
+                        self.status.add_undelivered();
+                        self.state.lost.insert((worker, room.clone()));
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, reply: ReplyTo, answer: Answer) {
+        match reply {
+            ReplyTo::Conn { conn, request } => {
+                // A full mailbox here means a worker that does not run; its clients ask again with the same key.
+                if self.workers.send(conn.worker, ToWorker::Answer { conn, request, answer }).is_err() {
+                    self.status.add_undelivered();
+                }
+            }
+            // Nobody waits any more: the outcome stands all the same.
+            ReplyTo::Oneshot(reply) => drop(reply.send(answer)),
+        }
+    }
+
+    fn chores(&mut self) {
+        let now = Instant::now();
+        if !self.state.lost.is_empty() {
+            for (worker, room) in std::mem::take(&mut self.state.lost) {
+                let item = match self.info(&room) {
+                    Some(info) => ToWorker::Resync(info),
+                    None => ToWorker::Room { room: room.clone(), found: Err(NoRoom) },
+                };
+                if self.workers.send(worker, item).is_err() {
+                    self.state.lost.insert((worker, room));
+                }
+            }
+        }
+        if !self.state.waiting.is_empty() {
+            self.wake_snapshots();
+        }
+        let due = self.state.checkpoint_at.is_some_and(|at| at <= now);
+        if due || self.state.records_since_checkpoint >= self.times.checkpoint_records {
+            self.checkpoint();
+            self.state.checkpoint_at = Some(now + self.times.checkpoint);
+        }
+        if self.state.retention_at.is_some_and(|at| at <= now) {
+            self.retain();
+            self.state.retention_at = Some(now + self.times.retention);
+        }
+    }
+
+    /// Hands a copy of what changed to the keeper; the owner goes on at once.
+    fn checkpoint(&mut self) {
+        if self.state.records_since_checkpoint == 0 {
+            return;
+        }
+        self.state.records_since_checkpoint = 0;
+        let (log, rooms) = self.owner.take_checkpoint();
+        self.keeper.send(Keep::Checkpoint(log, rooms)).expect("the keeper lives as long as the owner");
+    }
+
+    /// Bodies as long as their room asks, headers as long as the most patient one and the server's setting.
+    fn retain(&mut self) {
+        const DAY: Duration = Duration::from_secs(86_400);
+        let now = clock::wall();
+        let default = Room::fresh("").retention_days;
+        // A room with the default follows the server's setting.
+        let days = |settings: &Room| match settings.retention_days {
+            days if days == default => self.retention_days,
+            days => days,
+        };
+        let rooms: HashMap<RoomId, u32> =
+            self.owner.rooms().map(|view| (view.room.clone(), days(&view.settings))).collect();
+        let longest = rooms.values().copied().max().unwrap_or(0).max(self.retention_header_days);
+        let keeping = Keeping {
+            rooms: rooms.into_iter().map(|(room, days)| (room, now - DAY * days)).collect(),
+            others: now - DAY * self.retention_days,
+            headers: now - DAY * longest,
+        };
+        self.writer.send(Work::Retain(keeping)).expect("the writer lives as long as the owner");
+    }
+
+    fn wake_snapshots(&mut self) {
+        let (head, now) = (self.owner.head(), Instant::now());
+        for waiting in std::mem::take(&mut self.state.waiting) {
+            if waiting.min <= head {
+                let _ = waiting.reply.send(self.snapshot(&waiting.room));
+            } else if waiting.until <= now {
+                let _ = waiting.reply.send(Err(ReadRefused::Busy(crate::link::OVERLOADED)));
+            } else {
+                self.state.waiting.push(waiting);
+            }
+        }
+    }
+
+    /// The room as viewers are greeted with it. A room made on first use is there before its first record.
+    fn info(&self, room: &RoomId) -> Option<Arc<RoomInfo>> {
+        match self.owner.room(room) {
+            Some(view) => Some(info::of(room, view.settings.clone(), self.owner.head(), view.last_event, view.pseq)),
+            None if self.create_on_use => {
+                let settings = Arc::new(Room::fresh(room.as_str()));
+                Some(info::of(room, settings, self.owner.head(), Position::START, Default::default()))
+            }
+            None => None,
+        }
+    }
+
+    fn detail(&self, room: &RoomId) -> Option<RoomDetail> {
+        self.owner.room(room).map(detail_of)
+    }
+
+    fn snapshot(&self, room: &RoomId) -> Result<Arc<SnapshotView>, ReadRefused> {
+        let info = self.info(room).ok_or(ReadRefused::NoRoom)?;
+        let head = self.owner.head();
+        let view = self.owner.room(room);
+        let as_of = if info.last_event > Position::START { info.last_event } else { head };
+        Ok(Arc::new(SnapshotView {
+            room: room.clone(),
+            as_of,
+            pseq: info.pseq,
+            settings: info.settings.clone(),
+            current: view.map(RoomView::current_scores).unwrap_or_default(),
+            scores: view.map(RoomView::top_scores).unwrap_or_default(),
+            pinned: view.map(|v| v.pinned.clone()).unwrap_or_default(),
+            recent: view.map(|v| v.recent.iter().cloned().collect()).unwrap_or_default(),
+            policy_version: view.map_or(1, |v| v.policy_version),
+            info,
+        }))
+    }
+}
+
+fn detail_of(view: &RoomView) -> RoomDetail {
+    RoomDetail {
+        room: view.room.clone(),
+        settings: view.settings.clone(),
+        last_event: view.last_event,
+        pseq: view.pseq,
+        accepted: view.accepted,
+    }
+}
