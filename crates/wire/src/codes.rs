@@ -199,6 +199,14 @@ mod tests {
     }
 
     #[test]
+    fn every_refusal_of_the_rules_has_a_row() {
+        for (code, name) in grandstand_core::reject::Code::ALL {
+            let found = if code.is_rate() { RateReason::find(name).is_some() } else { ErrorCode::find(name).is_some() };
+            assert!(found, "{name}");
+        }
+    }
+
+    #[test]
     fn a_client_comes_back_by_itself_exactly_where_a_delay_is_given() {
         for code in CloseCode::ALL {
             let comes_back = matches!(code.range(), Range::Wait | Range::Resume);

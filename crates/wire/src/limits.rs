@@ -1,16 +1,21 @@
-//! The numbers of the protocol, each once. docs/protocol.md is generated from [`all`].
+//! The numbers of the protocol, each once; those that a rule decides by are the rule's own. docs/protocol.md is generated from [`all`].
 
 use std::time::Duration;
 
+use grandstand_core::owner::view;
+use grandstand_core::viewer::{resume, session};
+use grandstand_core::{revision, rooms, slow_mode, text};
+
 pub const ROOM_ID_BYTES_MAX: usize = 128;
 pub const USER_ID_BYTES_MAX: usize = 64;
-pub const DISPLAY_BYTES_MAX: usize = 64;
+pub const DISPLAY_BYTES_MAX: usize = text::NAME_BYTES_MAX;
+pub const DISPLAY_CLUSTERS_MAX: usize = text::NAME_CLUSTERS_MAX;
 pub const BADGES_MAX: usize = 8;
 pub const BADGE_BYTES_MAX: usize = 32;
 pub const CLIENT_MSG_ID_BYTES_MAX: usize = 64;
-pub const COMMENT_CLUSTERS_MAX: usize = 500;
-pub const COMMENT_BYTES_MAX: usize = 2_000;
-pub const COMMENT_MARKS_PER_CLUSTER_MAX: usize = 10;
+pub const COMMENT_CLUSTERS_MAX: usize = text::CLUSTERS_MAX;
+pub const COMMENT_BYTES_MAX: usize = text::BYTES_MAX;
+pub const COMMENT_MARKS_PER_CLUSTER_MAX: usize = text::MARKS_MAX;
 pub const JSON_DEPTH_MAX: usize = 16;
 
 pub const CLIENT_FRAME_BYTES_MAX: usize = 16 << 10;
@@ -20,8 +25,8 @@ pub const HTTP_BODY_BYTES_MAX: usize = 64 << 10;
 pub const TOKEN_BYTES_MAX: usize = 4 << 10;
 pub const SCORE_BODY_BYTES_MAX: usize = 16 << 10;
 
-pub const JOINS_MAX: usize = 128;
-pub const FOLLOWS_MAX: usize = 200;
+pub const JOINS_MAX: usize = session::ROOMS_MAX;
+pub const FOLLOWS_MAX: usize = session::FOLLOWS_MAX;
 pub const LIKES_PER_OP_MAX: u64 = 50;
 pub const STREAMS_PER_USER: usize = 16;
 pub const STREAMS_PER_ADDRESS: usize = 64;
@@ -33,7 +38,7 @@ pub const SCORE_RATE: u32 = 20;
 pub const SCORE_BURST: u32 = 100;
 
 pub const DEDUPE_WINDOW: Duration = Duration::from_secs(600);
-pub const HELLO_WAIT: Duration = Duration::from_secs(5);
+pub const HELLO_WAIT: Duration = session::HELLO_WAIT;
 pub const KEEPALIVE: Duration = Duration::from_secs(15);
 pub const PING_MIN: Duration = Duration::from_secs(20);
 pub const PING_MAX: Duration = Duration::from_secs(25);
@@ -42,29 +47,29 @@ pub const POLL_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 pub const POLL_TIMEOUT_MAX: Duration = Duration::from_secs(30);
 pub const POLL_TIMEOUT_DEFAULT: Duration = Duration::from_secs(25);
 pub const RESUME_WINDOW: Duration = Duration::from_secs(300);
-pub const RESUME_COMMENTS_MAX: usize = 500;
+pub const RESUME_COMMENTS_MAX: usize = resume::COMMENTS_MAX;
 pub const COMMENT_AGE_MAX: Duration = Duration::from_secs(2);
 pub const PRIORITY_AGE_MAX: Duration = Duration::from_secs(10);
 pub const TICKET_TTL: Duration = Duration::from_secs(30);
 pub const TICKET_RESUME: Duration = Duration::from_secs(120);
 pub const GUEST_TTL: Duration = Duration::from_secs(12 * 3600);
-pub const TOKEN_LEEWAY: Duration = Duration::from_secs(30);
+pub const TOKEN_LEEWAY: Duration = session::EXPIRY_GRACE;
 pub const TOKEN_NOTICE: Duration = Duration::from_secs(120);
 pub const TOKEN_NOTICE_SPREAD: Duration = Duration::from_secs(60);
 
-pub const SNAPSHOT_COMMENTS_MAX: usize = 50;
+pub const SNAPSHOT_COMMENTS_MAX: usize = view::RECENT_MAX;
 pub const PAGE_COMMENTS_MAX: usize = 200;
 pub const SNAPSHOT_CACHE: Duration = Duration::from_secs(1);
 
-pub const REVISION_MAX: u32 = 1_000_000;
-pub const GOALS_MAX: u32 = 10_000;
+pub const REVISION_MAX: u32 = revision::REVISION_MAX;
+pub const GOALS_MAX: u32 = revision::GOALS_MAX;
 pub const MINUTE_BYTES_MAX: usize = 16;
 pub const SIGNATURE_AGE_MAX: Duration = Duration::from_secs(300);
 
-pub const TITLE_BYTES_MAX: usize = 200;
-pub const ROOM_MATCHES_MAX: usize = 64;
-pub const ROOM_PINNED_MAX: usize = 50;
-pub const SLOW_MODE_SECONDS_MAX: u32 = 86_400;
+pub const TITLE_BYTES_MAX: usize = rooms::TITLE_BYTES_MAX;
+pub const ROOM_MATCHES_MAX: usize = rooms::MATCHES_MAX;
+pub const ROOM_PINNED_MAX: usize = rooms::PINNED_MAX;
+pub const SLOW_MODE_SECONDS_MAX: u32 = slow_mode::SECONDS_MAX;
 pub const MERGE_MS_MAX: u32 = 1_000;
 pub const REASON_BYTES_MAX: usize = 200;
 
@@ -75,7 +80,7 @@ pub fn all() -> Vec<(&'static str, String)> {
     vec![
         ("room id", format!("{ROOM_ID_BYTES_MAX} bytes")),
         ("user id", format!("{USER_ID_BYTES_MAX} bytes")),
-        ("display name", format!("{DISPLAY_BYTES_MAX} bytes")),
+        ("display name", format!("{DISPLAY_BYTES_MAX} bytes, {DISPLAY_CLUSTERS_MAX} grapheme clusters")),
         ("badges of a user", format!("{BADGES_MAX} of {BADGE_BYTES_MAX} bytes")),
         ("`client_msg_id`", format!("{CLIENT_MSG_ID_BYTES_MAX} printable ASCII characters")),
         ("`client_msg_id` stays unique for", seconds(DEDUPE_WINDOW)),

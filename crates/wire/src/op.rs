@@ -4,10 +4,13 @@
 //! newer clients can talk to older servers. It checks form alone: whether a text may be shown is `core::text`, whether the
 //! user may speak is the owner. A fault names the rule, a code of the protocol, and the client's key when it could be read.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use grandstand_core::ids::{EventId, Position};
 use grandstand_core::names::{ClientMsgId, RoomId, UserId};
+use grandstand_core::reject::Code;
+use grandstand_core::text::check_name;
 
 use crate::codes::ErrorCode;
 use crate::json::{self, Object, Value};
@@ -64,7 +67,7 @@ impl fmt::Display for OpFault {
 
 /// Reads one client frame of at most 16 KiB (the caller has refused longer ones).
 ///
-/// Errors: `bad_json`, `bad_op`, `bad_room`, `bad_cursor`, `bad_text` (a name that is not text a person may have).
+/// Errors: `bad_json`, `bad_op`, `bad_room`, `bad_cursor`; `bad_text` and `too_long` for a name of `as`.
 pub fn parse(frame: &str) -> Result<Op, OpFault> {
     let value = json::parse(frame).map_err(|e| fault(ErrorCode::BadJson, e.to_string()))?;
     let Value::Object(object) = &value else {
@@ -113,8 +116,7 @@ fn read(object: &Object<'_>) -> Result<Op, OpFault> {
     })
 }
 
-/// The members of a publish, shared with the body of `POST …/comments`.
-pub(crate) fn publish(object: &Object<'_>, room: Option<RoomId>) -> Result<Publish, OpFault> {
+fn publish(object: &Object<'_>, room: Option<RoomId>) -> Result<Publish, OpFault> {
     let client_msg_id = match object.given("client_msg_id") {
         Some(Value::Text(key)) => ClientMsgId::parse(key).ok_or_else(|| fault(ErrorCode::BadOp, ClientMsgId::RULE))?,
         Some(_) => return Err(fault(ErrorCode::BadOp, ClientMsgId::RULE)),
@@ -136,28 +138,30 @@ fn speak_as(value: &Value<'_>) -> Result<SpeakAs, OpFault> {
     let id = text(object, "id")?;
     let id = UserId::parse(&id).ok_or_else(|| fault(ErrorCode::BadOp, UserId::RULE))?;
     let name = match text_if(object, "name")? {
-        Some(name) => display(name)?,
+        Some(name) => display(&name)?,
         None => id.as_str().to_owned(),
     };
     Ok(SpeakAs { id, name, badges: badges(object)? })
 }
 
-/// A display name: 1 to 64 bytes without control characters.
-pub(crate) fn display(name: String) -> Result<String, OpFault> {
-    let ok = (1..=limits::DISPLAY_BYTES_MAX).contains(&name.len()) && !name.chars().any(char::is_control);
-    if ok { Ok(name) } else { Err(fault(ErrorCode::BadText, "a name is 1 to 64 bytes without control characters")) }
+fn display(name: &str) -> Result<String, OpFault> {
+    check_name(name).map(Cow::into_owned).map_err(|broken| {
+        let code = if broken.code() == Code::TooLong { ErrorCode::TooLong } else { ErrorCode::BadText };
+        fault(code, broken.to_string())
+    })
 }
 
 fn badges(object: &Object<'_>) -> Result<Vec<String>, OpFault> {
-    let rule = || fault(ErrorCode::BadOp, "badges are up to 8 strings of 1 to 32 bytes without control characters");
+    let rule = || fault(ErrorCode::BadOp, "badges are up to 8 names of at most 32 bytes");
     match object.given("badges") {
         None => Ok(Vec::new()),
         Some(Value::Array(items)) if items.len() <= limits::BADGES_MAX => items
             .iter()
             .map(|item| {
                 item.as_str()
-                    .filter(|b| (1..=limits::BADGE_BYTES_MAX).contains(&b.len()) && !b.chars().any(char::is_control))
-                    .map(str::to_owned)
+                    .filter(|badge| badge.len() <= limits::BADGE_BYTES_MAX)
+                    .and_then(|badge| check_name(badge).ok())
+                    .map(Cow::into_owned)
                     .ok_or_else(rule)
             })
             .collect(),
@@ -207,11 +211,11 @@ fn like_count(object: &Object<'_>) -> Result<u32, OpFault> {
     }
 }
 
-pub(crate) fn text(object: &Object<'_>, key: &'static str) -> Result<String, OpFault> {
+fn text(object: &Object<'_>, key: &'static str) -> Result<String, OpFault> {
     text_if(object, key)?.ok_or_else(|| missing(key))
 }
 
-pub(crate) fn text_if(object: &Object<'_>, key: &'static str) -> Result<Option<String>, OpFault> {
+fn text_if(object: &Object<'_>, key: &'static str) -> Result<Option<String>, OpFault> {
     match object.given(key) {
         None => Ok(None),
         Some(Value::Text(text)) => Ok(Some(text.clone().into_owned())),
@@ -231,7 +235,7 @@ fn missing(key: &'static str) -> OpFault {
     fault(ErrorCode::BadOp, format!("{key} is missing"))
 }
 
-pub(crate) fn fault(code: ErrorCode, text: impl Into<String>) -> OpFault {
+fn fault(code: ErrorCode, text: impl Into<String>) -> OpFault {
     OpFault { code, text: text.into(), client_msg_id: None }
 }
 
@@ -311,7 +315,7 @@ mod tests {
         refused(
             r#"{"op":"publish","client_msg_id":"k","body":"x","as":{"id":"u","name":"\u0007"}}"#,
             "bad_text",
-            "a name is 1 to 64 bytes without control characters",
+            "the text has 1 control characters, none are allowed",
         );
         refused(r#"{"op":"join"}"#, "bad_op", "room_id is missing");
         refused(
