@@ -10,7 +10,7 @@ use std::sync::Arc;
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Position, Pseq, Revision, Seq};
 use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
 use grandstand_core::record::{
-    Audience, Ban, Body, Comment, Lane, Record, Retract, RetractTarget, Score, ScoreKind, ScoreState, Verdict,
+    Audience, Ban, Body, Comment, Lane, Record, Retract, RetractTarget, Room, Score, ScoreKind, ScoreState, Verdict,
 };
 use grandstand_core::rng::Rng;
 use grandstand_core::time::Wall;
@@ -441,6 +441,16 @@ impl Pen {
                 3 => self.retract(room),
                 _ => self.comment(room),
             });
+        }
+        records
+    }
+
+    /// The records of rooms being made, with an EpochStart before them where one is due.
+    pub fn rooms(&mut self, rooms: &[&str]) -> Vec<Arc<Record>> {
+        let mut records = self.due_start();
+        for room in rooms {
+            let settings = Room { version: 1, ..Room::fresh(room) };
+            records.push(Arc::new(self.next(Some(room), Body::Room(Arc::new(settings)))));
         }
         records
     }

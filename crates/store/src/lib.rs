@@ -11,4 +11,5 @@ pub mod fault;
 pub mod faulty;
 pub mod log;
 pub mod memory;
+pub mod recover;
 pub mod sqlite;
