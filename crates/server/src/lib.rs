@@ -6,6 +6,7 @@
 pub mod auth;
 pub mod clock;
 pub mod config;
+pub mod control;
 pub mod failpoint;
 pub mod gateway;
 pub mod link;

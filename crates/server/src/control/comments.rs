@@ -1,0 +1,130 @@
+//! `POST /v1/rooms/{room}/comments`: a publish for those who stream one way.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use grandstand_core::ids::EventId;
+use grandstand_core::names::{ClientMsgId, RoomId, UserId};
+use grandstand_core::owner::Answer;
+use grandstand_core::owner::{Author, Command, Publish, Standing};
+use grandstand_core::record::Room;
+use grandstand_core::text;
+use grandstand_wire::codes::ErrorCode;
+use grandstand_wire::event::{ModerationPending, PublishAck};
+use grandstand_wire::json::Value;
+use http::{HeaderValue, Response, StatusCode, header};
+
+use super::Shared;
+use super::answer::{Problem, bytes_answer};
+use super::ask::{Ask, Fields};
+use crate::auth::{self, Identity};
+use crate::link::ReadRefused;
+
+pub async fn post(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
+    let room = ask.room()?;
+    let who = ask.identity(&control)?;
+    // Only a guest's right to publish depends on the room; the others' is in their token.
+    let settings = match &who {
+        Some(identity) if identity.is_guest() => control.settings(&room).await?,
+        _ => Arc::new(Room::fresh("")),
+    };
+    auth::may_publish(who.as_deref(), &room, &settings)?;
+    let identity = who.expect("nobody else may publish");
+    let mut fields = ask.object()?;
+    let client_msg_id = fields.need("client_msg_id", ClientMsgId::RULE, |v| v.as_str().and_then(ClientMsgId::parse));
+    let body = fields.need("body", "must be text", |v| v.as_str().map(str::to_owned));
+    let reply_to = fields.get("reply_to", "must be an event id", |v| v.as_u64().and_then(EventId::new));
+    fields.check(ErrorCode::BadRequest)?;
+    let (client_msg_id, body) = (client_msg_id.expect("checked"), body.expect("checked"));
+    let author = author(&room, &identity, &mut fields)?;
+    let about = |problem: Problem| problem.with("client_msg_id", client_msg_id.as_str());
+    let text = text::check(&body).map_err(|fault| {
+        let code =
+            if fault.code() == grandstand_core::owner::Code::TooLong { ErrorCode::TooLong } else { ErrorCode::BadText };
+        about(Problem::new(code, fault.to_string()).with("count", fault.count as u64).with("limit", fault.limit as u64))
+    })?;
+    let publish = Publish {
+        room: room.clone(),
+        author,
+        client_msg_id: client_msg_id.clone(),
+        text: text.as_ref().into(),
+        reply_to,
+    };
+    let mut out = Vec::new();
+    let status = match control.deps.shard.ask(Command::Publish(publish)).await? {
+        Answer::Published { event_id, partition, offset, duplicate } => {
+            let ack = PublishAck {
+                room: &room,
+                client_msg_id: &client_msg_id,
+                event_id: Some(event_id),
+                partition,
+                offset,
+                duplicate,
+            };
+            ack.write(&mut out);
+            StatusCode::OK
+        }
+        Answer::Pending { retry_after } => {
+            let retry_after_ms = Some(retry_after.as_millis() as u64);
+            ModerationPending { room: &room, client_msg_id: &client_msg_id, retry_after_ms }.write(&mut out);
+            StatusCode::ACCEPTED
+        }
+        Answer::Reject(reject) => return Err(about(reject.into())),
+        other => unreachable!("a publish is never answered by {other:?}"),
+    };
+    let mut response = bytes_answer(status, "application/json", out);
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+/// The comment's author: the token's user, or the user a backend speaks for.
+fn author(room: &RoomId, identity: &Identity, fields: &mut Fields<'_>) -> Result<Author, Problem> {
+    let standing = standing(identity, room);
+    let Some(other) = fields.object.given("as") else {
+        return Ok(Author {
+            user: identity.user.clone(),
+            display: identity.display.clone(),
+            badges: identity.badges.clone(),
+            standing,
+        });
+    };
+    auth::may_act_as_backend(Some(identity), room)?;
+    let Value::Object(other) = other else {
+        return Err(Problem::new(ErrorCode::BadRequest, "as must be an object"));
+    };
+    let mut other = Fields::of(other.clone());
+    let user = other.need("id", UserId::RULE, |v| v.as_str().and_then(UserId::parse));
+    let name = other.get("name", "must be a display name", |v| v.as_str().and_then(auth::display_name));
+    let badges = other.get("badges", "must be at most 8 short texts", |v| match v {
+        Value::Array(items) if items.len() <= 8 => {
+            items.iter().map(|b| b.as_str().and_then(auth::display_name)).collect::<Option<Vec<_>>>()
+        }
+        _ => None,
+    });
+    other.check(ErrorCode::BadRequest)?;
+    let user = user.expect("checked");
+    let display = name.unwrap_or_else(|| user.as_str().into());
+    Ok(Author { user, display, badges: badges.unwrap_or_default().into(), standing })
+}
+
+fn standing(identity: &Identity, room: &RoomId) -> Standing {
+    if identity.is_backend() {
+        Standing::Backend
+    } else if auth::may_moderate(Some(identity), room).is_ok() {
+        Standing::Moderator
+    } else {
+        Standing::Viewer
+    }
+}
+
+impl super::Control {
+    /// The room's settings; those of a fresh room where rooms are made on first use.
+    pub async fn settings(&self, room: &RoomId) -> Result<Arc<Room>, Problem> {
+        match self.deps.shard.room(room.clone()).await {
+            Ok(detail) => Ok(detail.settings),
+            Err(ReadRefused::NoRoom) if self.deps.config.create_on_use => Ok(Arc::new(Room::fresh(room.as_str()))),
+            Err(refused) => Err(refused.into()),
+        }
+    }
+}

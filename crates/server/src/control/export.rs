@@ -1,0 +1,108 @@
+//! `GET /admin/rooms/{room}/export`: the room's log as JSON Lines, so that a checker can hold every ack against it.
+//!
+//! One line a record, in log order, as `grandstand_wire::export` writes it; with `include=control` also the records no
+//! viewer is sent. Read page by page, the next page when the
+//! last has left, so an export of any size holds one page.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::{Body, HttpBody};
+use axum::extract::State;
+use bytes::Bytes;
+use grandstand_core::ids::Position;
+use grandstand_core::record::Record;
+use grandstand_wire::codes::ErrorCode;
+use grandstand_wire::export;
+use http::{HeaderValue, Response, StatusCode, header};
+use http_body::Frame;
+use tokio::sync::mpsc;
+
+use super::Shared;
+use super::answer::{Problem, bytes_answer};
+use super::ask::Ask;
+use crate::auth;
+use crate::link::{OVERLOADED, ReadRefused};
+
+/// A reader that is busy is asked again this often; then the export breaks off, which the client sees.
+const BUSY_TRIES: u32 = 20;
+
+pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
+    let room = ask.room()?;
+    let who = ask.identity(&control)?;
+    auth::may_export(who.as_deref(), &room)?;
+    let from = ask.cursor("from")?.unwrap_or(Position::START);
+    let to = ask.cursor("to")?;
+    let mut control_too = false;
+    for name in ask.query("include")?.unwrap_or_default().split(',').filter(|n| !n.is_empty()) {
+        match name {
+            "control" => control_too = true,
+            "raw" => {
+                return Err(
+                    Problem::new(ErrorCode::NotBuilt, "the raw log is not built in this version").with("key", "raw")
+                );
+            }
+            _ => return Err(Problem::new(ErrorCode::BadRequest, "include is a list of control, raw")),
+        }
+    }
+    let busy = || Problem::new(ErrorCode::Overloaded, "too many exports run").after(OVERLOADED);
+    let permit = control.exports.clone().try_acquire_owned().map_err(|_| busy())?;
+    // `from` is the first id wanted; pages start after a position.
+    let after = Position::new(from.value().saturating_sub(1)).expect("below a position");
+    let shard = control.deps.shard.clone();
+    // The first page is read before the head is sent, so that what can be refused is refused by status.
+    let mut page = shard.export(room.clone(), after).await?;
+    let (send, pages) = mpsc::channel(1);
+    tokio::spawn(async move {
+        let _permit = permit;
+        let end = to.unwrap_or(page.head);
+        loop {
+            let mut out = Vec::with_capacity(320 * page.records.len());
+            let wanted = |r: &Record| r.event_id().position() <= end && (control_too || !export::kind(r).1);
+            for record in page.records.iter().filter(|r| wanted(r)) {
+                export::write_line(record, &mut out);
+            }
+            if !out.is_empty() && send.send(Ok(out.into())).await.is_err() {
+                return;
+            }
+            if page.upto >= end || page.upto >= page.head {
+                return;
+            }
+            let mut tries = 0;
+            page = loop {
+                match shard.export(room.clone(), page.upto).await {
+                    Ok(page) => break page,
+                    Err(ReadRefused::Busy(delay)) if tries < BUSY_TRIES => {
+                        tries += 1;
+                        tokio::time::sleep(delay.retry_after).await;
+                    }
+                    Err(refused) => {
+                        tracing::warn!(?refused, room = room.as_str(), "an export broke off");
+                        let _ = send.send(Err(BrokeOff)).await;
+                        return;
+                    }
+                }
+            };
+        }
+    });
+    let mut response = bytes_answer(StatusCode::OK, "application/jsonl", Body::new(Pages(pages)));
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+/// The log could not be read to the end.
+#[derive(Debug, thiserror::Error)]
+#[error("the export broke off")]
+struct BrokeOff;
+
+/// A body that is written elsewhere.
+struct Pages(mpsc::Receiver<Result<Bytes, BrokeOff>>);
+
+impl HttpBody for Pages {
+    type Data = Bytes;
+    type Error = BrokeOff;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokeOff>>> {
+        self.0.poll_recv(cx).map(|page| page.map(|page| page.map(Frame::data)))
+    }
+}

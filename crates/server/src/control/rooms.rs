@@ -1,0 +1,254 @@
+//! The list of rooms, and a room's settings for its operators.
+
+use axum::body::Body;
+use axum::extract::State;
+use grandstand_core::ids::EventId;
+use grandstand_core::names::Key;
+use grandstand_core::owner::Answer;
+use grandstand_core::owner::Command;
+use grandstand_core::owner::RoomChange;
+use grandstand_core::record::{Policy, Room, RoomState};
+use grandstand_wire::codes::ErrorCode;
+use grandstand_wire::export;
+use grandstand_wire::json::Value;
+use http::{HeaderValue, Response, StatusCode, header};
+use serde_json::{Value as Json, json};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::answer::{Problem, json as answer_json};
+use super::ask::{Ask, Fields};
+use super::{Control, Shared};
+use crate::auth::{self, Identity};
+use grandstand_core::names::RoomId;
+
+/// Settings of features that are not built: refused, not ignored.
+const NOT_BUILT: [&str; 9] = [
+    "sampling",
+    "sampling_rate",
+    "sampling_viewers",
+    "cap",
+    "preset",
+    "blackout_regions",
+    "home_region",
+    "strict",
+    "mode",
+];
+/// What a room's moderator may change; everything else is an operator's.
+const FOR_MODERATORS: [&str; 5] = ["state", "slow_mode_seconds", "duration_ms", "pinned", "justification"];
+
+/// `GET /v1/rooms`: the rooms that may be listed, by name.
+pub async fn list(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
+    let who = ask.identity(&control)?;
+    let tallies = control.deps.tallies.all();
+    let rooms = control.deps.shard.rooms().await?;
+    let rows = rooms.iter().filter(|r| r.settings.listed);
+    let rows = rows.filter(|r| auth::may_view(who.as_deref(), &r.room, &r.settings).is_ok());
+    let rows: Vec<Json> = rows
+        .map(|r| {
+            let viewers = tallies.get(&r.room).map_or(0, |t| t.viewers.load(Ordering::Relaxed));
+            json!({
+                "room_id": r.room.as_str(),
+                "title": &*r.settings.title,
+                "state": r.settings.state.name(),
+                "viewers": viewers.max(0),
+                "last_event_id": r.last_event.value(),
+            })
+        })
+        .collect();
+    Ok(answer_json(StatusCode::OK, &json!({ "rooms": rows })))
+}
+
+/// `GET /admin/rooms/{room}`.
+pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
+    let room = ask.room()?;
+    let who = ask.identity(&control)?;
+    may_read(who.as_deref(), &room)?;
+    let detail = control.deps.shard.room(room.clone()).await?;
+    let tally = control.deps.tallies.of(&room);
+    let mut body = settings_json(&room, &detail.settings);
+    body["counters"] = json!({
+        "accepted": detail.accepted,
+        "delivered": tally.delivered.load(Ordering::Relaxed),
+        "skipped": tally.skipped.load(Ordering::Relaxed),
+        "sampled": 0,
+        "viewers": tally.viewers.load(Ordering::Relaxed).max(0),
+    });
+    body["last_event_id"] = detail.last_event.value().into();
+    Ok(with_version(answer_json(StatusCode::OK, &body), detail.settings.version))
+}
+
+/// `PUT /admin/rooms/{room}`: changes the given settings; makes the room when there is none.
+pub async fn put(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
+    let room = ask.room()?;
+    let who = ask.identity(&control)?;
+    auth::may_moderate(who.as_deref(), &room)?;
+    let mut fields = ask.object()?;
+    let names: Vec<String> = fields.object.iter().map(|(name, _)| name.to_owned()).collect();
+    if let Some(name) = names.iter().find(|n| NOT_BUILT.contains(&n.as_str())) {
+        return Err(Problem::new(ErrorCode::NotBuilt, format!("{name} is not built in this version"))
+            .with("key", name.as_str()));
+    }
+    let operator = auth::may_configure(who.as_deref()).is_ok();
+    if let Some(name) = names.iter().find(|n| !operator && !FOR_MODERATORS.contains(&n.as_str())) {
+        return Err(Problem::new(ErrorCode::NotAllowed, format!("{name} is for operators")));
+    }
+    let change = read_change(&mut fields, &names)?;
+    let justification = justification(&mut fields)?;
+    let if_version = if_match(&ask)?;
+    let actor = who.expect("nobody else may moderate");
+    let command = Command::PutRoom { room: room.clone(), change, if_version };
+    match control.deps.shard.ask(command).await? {
+        Answer::Room { version, settings } => {
+            audit(&actor, "put room", &room, &justification);
+            Ok(with_version(answer_json(StatusCode::OK, &settings_json(&room, &settings)), version))
+        }
+        Answer::Reject(reject) => Err(reject.into()),
+        other => unreachable!("a change of a room is never answered by {other:?}"),
+    }
+}
+
+/// Operators, backends and the room's moderators may read its settings.
+fn may_read(who: Option<&Identity>, room: &RoomId) -> Result<(), Problem> {
+    match auth::may_moderate(who, room) {
+        Err(auth::Denied::NotAllowed) => Ok(auth::may_act_as_backend(who, room)?),
+        other => Ok(other?),
+    }
+}
+
+fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, Problem> {
+    const KNOWN: [&str; 18] = [
+        "title",
+        "state",
+        "matches",
+        "anonymous_view",
+        "anonymous_publish",
+        "listed",
+        "rate",
+        "user_rate",
+        "user_burst",
+        "merge_ms",
+        "resume_window",
+        "retention",
+        "slow_mode_seconds",
+        "duration_ms",
+        "moderation_policy",
+        "pinned",
+        "justification",
+        "version",
+    ];
+    if let Some(name) = names.iter().find(|n| !KNOWN.contains(&n.as_str())) {
+        return Err(
+            Problem::new(ErrorCode::UnknownKey, format!("there is no setting {name}")).with("key", name.as_str())
+        );
+    }
+    if names.iter().any(|n| n == "version") {
+        fields.fault("version", "is given by the server: use If-Match");
+    }
+    let text = |v: &Value<'_>| v.as_str().map(std::sync::Arc::from);
+    let most = u32::MAX;
+    let change = RoomChange {
+        title: fields.get("title", "must be text", text),
+        state: fields
+            .get("state", "must be scheduled, live, settling or closed", |v| v.as_str().and_then(RoomState::parse)),
+        matches: fields.get("matches", "must be a list of match ids", |v| match v {
+            Value::Array(items) => items.iter().map(|m| m.as_str().and_then(Key::parse)).collect(),
+            _ => None,
+        }),
+        anonymous_view: fields.flag("anonymous_view"),
+        anonymous_publish: fields.flag("anonymous_publish"),
+        listed: fields.flag("listed"),
+        rate: fields.number("rate", most),
+        user_rate: fields.number("user_rate", most),
+        user_burst: fields.number("user_burst", most),
+        merge_ms: merge_ms(fields),
+        resume_window_seconds: fields.number("resume_window", most),
+        retention_days: fields.number("retention", most),
+        slow_mode_seconds: fields.number("slow_mode_seconds", most),
+        slow_mode_for: fields.number("duration_ms", most).map(|ms| Duration::from_millis(ms.into())),
+        moderation_policy: policy(fields)?,
+        pinned: fields.get("pinned", "must be a list of event ids", |v| match v {
+            Value::Array(items) => items.iter().map(|e| e.as_u64().and_then(EventId::new)).collect(),
+            _ => None,
+        }),
+    };
+    fields.check(ErrorCode::BadField)?;
+    Ok(change)
+}
+
+/// `null` follows the room's size again, so here it is not the same as absent.
+fn merge_ms(fields: &mut Fields<'_>) -> Option<Option<u32>> {
+    let null = fields.object.iter().any(|(name, value)| name == "merge_ms" && value.is_null());
+    if null { Some(None) } else { fields.number("merge_ms", u32::MAX).map(Some) }
+}
+
+fn policy(fields: &mut Fields<'_>) -> Result<Option<Policy>, Problem> {
+    let policy = fields.get("moderation_policy", "must be off", |v| v.as_str().and_then(Policy::parse));
+    match policy {
+        None | Some(Policy::Off) => Ok(policy),
+        Some(other) => {
+            let detail =
+                format!("moderation_policy {} needs a classifier, which is not built in this version", other.name());
+            Err(Problem::new(ErrorCode::NotBuilt, detail).with("key", "moderation_policy"))
+        }
+    }
+}
+
+/// Every operator's write says why. Errors: missing or empty.
+pub fn justification(fields: &mut Fields<'_>) -> Result<String, Problem> {
+    let rule = "must say why, in 1 to 200 bytes";
+    let text = fields.need("justification", rule, |v| {
+        v.as_str()
+            .map(str::trim)
+            .filter(|t| (1..=200).contains(&t.len()) && !t.chars().any(char::is_control))
+            .map(str::to_owned)
+    });
+    fields.check(ErrorCode::BadField)?;
+    Ok(text.expect("checked"))
+}
+
+/// Who did what and why, on the log of the process. The change itself is in the room's log.
+pub fn audit(actor: &Identity, what: &str, room: &RoomId, justification: &str) {
+    tracing::info!(target: "audit", actor = actor.user.as_str(), what, room = room.as_str(), justification);
+}
+
+/// The version of `If-Match: "<version>"`.
+///
+/// `If-None-Match: *` means that the room must not be there, which is its version 0.
+fn if_match(ask: &Ask) -> Result<Option<u64>, Problem> {
+    if ask.headers.get(header::IF_NONE_MATCH).is_some_and(|v| v == "*") {
+        return Ok(Some(0));
+    }
+    let mut given = ask.headers.get_all(header::IF_MATCH).iter();
+    let Some(value) = given.next() else { return Ok(None) };
+    let text = value.to_str().unwrap_or_default();
+    let version = text.strip_prefix('"').and_then(|t| t.strip_suffix('"')).and_then(|t| t.parse().ok());
+    match (version, given.next()) {
+        (Some(version), None) => Ok(Some(version)),
+        _ => Err(Problem::new(ErrorCode::BadRequest, "If-Match must be one quoted version")),
+    }
+}
+
+fn with_version(mut response: Response<Body>, version: u64) -> Response<Body> {
+    let etag = HeaderValue::from_str(&format!("\"{version}\"")).expect("digits are a header value");
+    response.headers_mut().insert(header::ETAG, etag);
+    response
+}
+
+/// Every setting, by the names that a `PUT` takes.
+fn settings_json(room: &RoomId, settings: &Room) -> Json {
+    let mut out = Vec::new();
+    export::write_settings(Some(room), settings, &mut out);
+    serde_json::from_slice(&out).expect("settings are written as JSON")
+}
+
+impl Control {
+    /// One operator's command whose answer is the event it became.
+    pub async fn operate(&self, command: Command) -> Result<Option<u64>, Problem> {
+        match self.deps.shard.ask(command).await? {
+            Answer::Done { event_id } => Ok(event_id.map(EventId::value)),
+            Answer::Reject(reject) => Err(reject.into()),
+            other => unreachable!("an operator's command is never answered by {other:?}"),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! `GET /v1/rooms/{room}/snapshot`: where a newcomer starts, and where a page of older comments comes from.
+//!
+//! A snapshot depends on the room alone; nothing of the asking viewer can get into it, because nothing of the viewer is
+//! passed. One is built at most ten times a second a room and shared; a crowd that asks for the same room waits for one
+//! build. `min=` is kept: a shared one that is older is built anew.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use aws_lc_rs::digest;
+use axum::body::Body;
+use axum::extract::State;
+use bytes::Bytes;
+use grandstand_core::ids::Position;
+use grandstand_core::names::RoomId;
+use grandstand_core::record::Room;
+use grandstand_core::time::Mono;
+use grandstand_wire::codes::ErrorCode;
+use grandstand_wire::event::write_event;
+use grandstand_wire::json::{write_str, write_u64};
+use grandstand_wire::limits::PAGE_COMMENTS_MAX;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+
+use super::answer::{Problem, bytes_answer};
+use super::ask::Ask;
+use super::{Control, Shared};
+use crate::auth;
+use crate::clock;
+use crate::link::SnapshotView;
+
+/// A shared snapshot is this old at most. The contract allows 1 s; a tenth still makes a crowd one reader.
+const SHARED_FOR: Duration = Duration::from_millis(100);
+/// Rooms remembered; past it the old ones are forgotten.
+const ROOMS_MAX: usize = 4096;
+
+/// The newest snapshot of each room that was asked for.
+#[derive(Default)]
+pub struct Cache(Mutex<HashMap<RoomId, Arc<Place>>>);
+
+/// Whoever holds it builds; the others wait for what was built.
+type Place = tokio::sync::Mutex<Option<Arc<Built>>>;
+
+/// One snapshot, encoded.
+struct Built {
+    at: Mono,
+    as_of: Position,
+    /// Of the whole log when it was built: while it stands still, the snapshot is exact at any age.
+    head: Position,
+    settings: Arc<Room>,
+    etag: HeaderValue,
+    body: Bytes,
+}
+
+pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
+    let room = ask.room()?;
+    let who = ask.identity(&control)?;
+    let min = ask.cursor("min")?.unwrap_or(Position::START);
+    let before = ask.cursor("before")?;
+    if before.is_none() && ask.query("limit")?.is_some() {
+        return Err(Problem::new(ErrorCode::BadRequest, "limit goes with before"));
+    }
+    if let Some(before) = before {
+        auth::may_view(who.as_deref(), &room, &*control.settings(&room).await?)?;
+        return control.older(&ask, room, before).await;
+    }
+    let built = control.built(&room, min).await?;
+    auth::may_view(who.as_deref(), &room, &built.settings)?;
+    let known = is_known(&ask.headers, &built.etag);
+    let mut response = if known {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        response
+    } else {
+        bytes_answer(StatusCode::OK, "application/json", built.body.clone())
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::ETAG, built.etag.clone());
+    let fresh = HeaderValue::from_static("private, max-age=1, stale-while-revalidate=4");
+    headers.insert(header::CACHE_CONTROL, fresh);
+    Ok(response)
+}
+
+impl Control {
+    async fn built(&self, room: &RoomId, min: Position) -> Result<Arc<Built>, Problem> {
+        let place = {
+            let mut rooms = self.snapshots.0.lock().expect("no holder of this lock can panic");
+            if rooms.len() >= ROOMS_MAX && !rooms.contains_key(room) {
+                rooms.clear();
+            }
+            rooms.entry(room.clone()).or_default().clone()
+        };
+        let mut place = place.lock().await;
+        let shard = &self.deps.shard;
+        if let Some(built) = &*place {
+            let exact = built.head == shard.status().head();
+            if built.as_of >= min && (exact || clock::mono().since(built.at) <= SHARED_FOR) {
+                return Ok(built.clone());
+            }
+        }
+        let head = shard.status().head();
+        let view = shard.snapshot(room.clone(), min).await?;
+        let body = write(&view);
+        let hash = digest::digest(&digest::SHA256, &body);
+        let hex: String = hash.as_ref()[..12].iter().map(|b| format!("{b:02x}")).collect();
+        let built = Arc::new(Built {
+            at: clock::mono(),
+            as_of: view.as_of,
+            head,
+            settings: view.settings.clone(),
+            etag: HeaderValue::from_str(&format!("\"{hex}\"")).expect("hex is a header value"),
+            body: body.into(),
+        });
+        *place = Some(built.clone());
+        Ok(built)
+    }
+
+    /// A page of comments before a position, newest last.
+    async fn older(&self, ask: &Ask, room: RoomId, before: Position) -> Result<Response<Body>, Problem> {
+        let limit = match ask.query("limit")? {
+            None => 50,
+            Some(text) => text
+                .parse::<usize>()
+                .ok()
+                .filter(|n| (1..=PAGE_COMMENTS_MAX).contains(n))
+                .ok_or_else(|| Problem::new(ErrorCode::BadRequest, "limit must be 1 to 200"))?,
+        };
+        let pieces = self.deps.shard.older(room.clone(), before, limit).await?;
+        let mut out = Vec::with_capacity(256 * pieces.len() + 64);
+        out.extend_from_slice(b"{\"room_id\":");
+        write_str(room.as_str(), &mut out);
+        out.extend_from_slice(b",\"recent_comments\":[");
+        for (i, piece) in pieces.iter().enumerate() {
+            if i > 0 {
+                out.push(b',');
+            }
+            out.extend_from_slice(&piece.json);
+        }
+        out.extend_from_slice(b"],\"more\":");
+        // A short page is the last one.
+        out.extend_from_slice(if pieces.len() == limit { b"true}" } else { b"false}" });
+        let mut response = bytes_answer(StatusCode::OK, "application/json", out);
+        response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
+        Ok(response)
+    }
+}
+
+fn is_known(headers: &HeaderMap, etag: &HeaderValue) -> bool {
+    let known = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|v| v.to_str().ok());
+    let mut tags = known.flat_map(|v| v.split(',')).map(|t| t.trim().trim_start_matches("W/"));
+    tags.any(|t| t == "*" || t.as_bytes() == etag.as_bytes())
+}
+
+/// The snapshot's JSON.
+fn write(view: &SnapshotView) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512 + 256 * (view.recent.len() + view.scores.len()));
+    out.extend_from_slice(b"{\"room_id\":");
+    write_str(view.room.as_str(), &mut out);
+    out.extend_from_slice(b",\"as_of_event_id\":");
+    write_u64(view.as_of.value(), &mut out);
+    out.extend_from_slice(b",\"as_of_pseq\":");
+    write_u64(view.pseq.0, &mut out);
+    let events = |records: &[Arc<grandstand_core::record::Record>], out: &mut Vec<u8>| {
+        out.push(b'[');
+        let mut first = true;
+        for record in records {
+            let start = out.len();
+            if !first {
+                out.push(b',');
+            }
+            match write_event(record, out) {
+                Some(_) => first = false,
+                None => out.truncate(start),
+            }
+        }
+        out.push(b']');
+    };
+    out.extend_from_slice(b",\"current_score\":");
+    match view.scores.last() {
+        Some(newest) => {
+            if write_event(newest, &mut out).is_none() {
+                out.extend_from_slice(b"null");
+            }
+        }
+        None => out.extend_from_slice(b"null"),
+    }
+    out.extend_from_slice(b",\"scores\":");
+    events(&view.scores, &mut out);
+    out.extend_from_slice(b",\"recent_comments\":");
+    events(&view.recent, &mut out);
+    for (name, ready) in [
+        ("pinned", &view.info.pinned_json),
+        ("counters", &view.info.counters_json),
+        ("config", &view.info.config_json),
+        ("banners", &view.info.banners_json),
+    ] {
+        out.extend_from_slice(format!(",\"{name}\":").as_bytes());
+        out.extend_from_slice(ready.as_bytes());
+    }
+    out.push(b'}');
+    out
+}
