@@ -1,5 +1,6 @@
 //! `grandstand token`: a token signed with the data folder's key, alone on stdout.
 
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -41,7 +42,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         ..Claims::new(&args.sub, now(), args.ttl)
     };
     claims.identity().map_err(|fault| anyhow!("no server would take this token: {fault}"))?;
-    std::fs::create_dir_all(&args.data).with_context(|| args.data.display().to_string())?;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&args.data)
+        .with_context(|| args.data.display().to_string())?;
     println!("{}", SigningKey::in_folder(&args.data)?.mint(&claims));
     Ok(ExitCode::SUCCESS)
 }

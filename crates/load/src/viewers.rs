@@ -28,6 +28,8 @@ use crate::run::{Settings, ToWorker, Transport, say};
 const CONNECTING_MAX: usize = 256;
 /// Viewers behind one source address: far below the ports one address has towards one server.
 const PER_ADDRESS: usize = 2_000;
+/// Everyone should be in by then.
+const CONNECT_MAX: Duration = Duration::from_secs(120);
 const WAKE: Token = Token(usize::MAX);
 /// A viewer that gets nothing for so long after the last publish gets nothing more.
 const QUIET: Duration = Duration::from_secs(15);
@@ -181,6 +183,7 @@ impl Viewers {
         let mut events = Events::with_capacity(4096);
         let mut totals: Option<Vec<Total>> = None;
         let mut said_ready = false;
+        let start = Instant::now();
         loop {
             self.connect_due()?;
             let wait = self.due.peek().filter(|_| self.n_connecting < CONNECTING_MAX);
@@ -194,11 +197,14 @@ impl Viewers {
                     self.ready(event.token().0, event.is_writable(), event.is_read_closed());
                 }
             }
-            if !said_ready {
-                let ended = self.viewers.iter().filter(|v| v.phase == Phase::Ended).count();
-                if self.viewers.iter().all(|v| v.greeted || v.phase == Phase::Ended) {
+            // Viewers that never get in are counted at the end; the others do not wait for them for ever.
+            let settled = self.due.is_empty() && self.n_connecting == 0;
+            if !said_ready && (settled || start.elapsed() > CONNECT_MAX) {
+                let n_greeted = self.viewers.iter().filter(|v| v.greeted).count();
+                let n_ended = self.viewers.iter().filter(|v| v.phase == Phase::Ended && !v.greeted).count();
+                if n_greeted + n_ended == self.viewers.len() || start.elapsed() > CONNECT_MAX {
                     said_ready = true;
-                    say(&serde_json::json!({ "ready": self.viewers.len() - ended }));
+                    say(&serde_json::json!({ "ready": n_greeted }));
                 }
             }
             while let Ok(order) = orders.try_recv() {

@@ -1,7 +1,6 @@
 //! Twitch chat as raw IRC lines with tags.
 //!
-//! Tags may be absent, the last parameter may come without its colon, tag values are escaped, actions are wrapped in
-//! 0x01, and the wire line is longer than the text. `PRIVMSG` is a comment; a `USERNOTICE` is one when its sender wrote
+//! Tags may be absent, the last parameter may come without its colon, tag values are escaped, and the wire line is longer than the text. `PRIVMSG` is a comment; a `USERNOTICE` is one when its sender wrote
 //! something. Source: IRCv3 message tags; dev.twitch.tv/docs/chat/irc.
 
 use super::{Author, Format, MALFORMED, NO_TEXT, Order, Rows, Trace, author, lines};
@@ -76,8 +75,7 @@ impl<'a> Line<'a> {
     /// Everything after the channel, joined as it was: an uncoloned last parameter is text as well.
     fn text(&self) -> Option<String> {
         let text = self.params.get(1..)?.join(" ");
-        let text = text.strip_prefix("\u{1}ACTION ").unwrap_or(&text).trim_end_matches('\u{1}');
-        (!text.trim().is_empty()).then(|| text.to_owned())
+        (!text.trim().is_empty()).then_some(text)
     }
 
     fn at_us(&self) -> Option<i64> {
