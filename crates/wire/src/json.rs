@@ -461,7 +461,7 @@ impl<'a> Writer<'a> {
     }
 
     pub(crate) fn numbers(&mut self, key: &str, numbers: impl IntoIterator<Item = u64>) -> &mut Self {
-        self.list(key, numbers, |n, out| write_u64(n, out))
+        self.list(key, numbers, write_u64)
     }
 
     pub(crate) fn list<T>(

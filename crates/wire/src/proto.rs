@@ -56,7 +56,6 @@ impl Encoder<'_> {
 pub(crate) type Broken = &'static str;
 
 /// Takes fields off the front, in ascending order. A field that is asked for and not next is absent.
-#[derive(Clone)]
 pub(crate) struct Decoder<'a> {
     pub(crate) rest: &'a [u8],
 }
@@ -68,6 +67,10 @@ impl<'a> Decoder<'a> {
 
     /// Errors: a varint above 64 bits, cut short, or longer than it need be.
     pub(crate) fn varint(&mut self) -> Result<u64, Broken> {
+        if let [b @ 0..0x80, rest @ ..] = self.rest {
+            self.rest = rest;
+            return Ok(u64::from(*b));
+        }
         let mut n = 0u64;
         for (i, &b) in self.rest.iter().take(10).enumerate() {
             let bits = u64::from(b & 0x7f);
@@ -86,21 +89,21 @@ impl<'a> Decoder<'a> {
         Err("a varint")
     }
 
-    /// Takes the tag when it is this field's.
-    fn tag(&mut self, field: u32, wire: u32) -> Result<bool, Broken> {
-        if self.rest.is_empty() {
-            return Ok(false);
-        }
-        let mut ahead = self.clone();
-        if ahead.varint()? != u64::from(field << 3 | wire) {
-            return Ok(false);
-        }
-        *self = ahead;
-        Ok(true)
+    /// Takes the tag when it is this field's. Fields are below 2^8 here, so a tag is one or two bytes.
+    #[inline]
+    fn tag(&mut self, field: u32, wire: u32) -> bool {
+        let tag = field << 3 | wire;
+        let found = match self.rest {
+            [one, rest @ ..] if tag < 0x80 && u32::from(*one) == tag => rest,
+            [low, high, rest @ ..] if tag >= 0x80 && [*low, *high] == [tag as u8 | 0x80, (tag >> 7) as u8] => rest,
+            _ => return false,
+        };
+        self.rest = found;
+        true
     }
 
     pub(crate) fn number_some(&mut self, field: u32) -> Result<Option<u64>, Broken> {
-        if self.tag(field, 0)? { self.varint().map(Some) } else { Ok(None) }
+        if self.tag(field, 0) { self.varint().map(Some) } else { Ok(None) }
     }
 
     pub(crate) fn number(&mut self, field: u32) -> Result<u64, Broken> {
@@ -120,7 +123,7 @@ impl<'a> Decoder<'a> {
     }
 
     pub(crate) fn bytes_some(&mut self, field: u32) -> Result<Option<&'a [u8]>, Broken> {
-        if !self.tag(field, 2)? {
+        if !self.tag(field, 2) {
             return Ok(None);
         }
         let len = self.varint()?;
@@ -140,7 +143,7 @@ impl<'a> Decoder<'a> {
     }
 
     pub(crate) fn fixed32(&mut self, field: u32) -> Result<Option<u32>, Broken> {
-        if !self.tag(field, 5)? {
+        if !self.tag(field, 5) {
             return Ok(None);
         }
         let (four, rest) = self.rest.split_first_chunk::<4>().ok_or("a fixed32")?;

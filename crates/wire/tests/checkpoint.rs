@@ -1,5 +1,6 @@
 //! Checkpoints: a room made by its log is the room that its bytes give back.
 
+#[path = "common/samples.rs"]
 mod common;
 
 use std::fmt::Write;

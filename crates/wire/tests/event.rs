@@ -1,5 +1,6 @@
 //! Every event a server sends, as kept in tests/golden/events. The TypeScript SDK reads the same files.
 
+#[path = "common/samples.rs"]
 mod common;
 
 use common::{golden, id, key, record, room, samples};

@@ -1,5 +1,6 @@
 //! Export lines: one for every record, as kept in tests/golden/export.jsonl.
 
+#[path = "common/samples.rs"]
 mod common;
 
 use common::{golden, samples};

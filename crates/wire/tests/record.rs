@@ -1,5 +1,6 @@
 //! The record's bytes: golden, round trip, damage, erase.
 
+#[path = "common/samples.rs"]
 mod common;
 
 use std::fmt::Write;
