@@ -11,6 +11,7 @@ mod echo;
 mod frames;
 mod ops;
 mod polls;
+mod renewal;
 mod roster;
 mod stream;
 mod streams;

@@ -26,6 +26,8 @@ use grandstand_core::revision::CurrentScore;
 use grandstand_core::viewer::resume;
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::auth::Identity;
+
 /// One gateway worker of this process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct WorkerId(pub u16);
@@ -178,6 +180,18 @@ pub enum ToWorker {
     Http {
         conn: ConnKey,
         part: HttpPart,
+    },
+    /// From another worker: a new token for a stream that cannot speak. [`ToWorker::Renewed`] answers.
+    Renew {
+        conn: ConnKey,
+        nonce: u64,
+        identity: Arc<Identity>,
+        reply: ConnKey,
+    },
+    /// Whether the stream took the token; `None` when there is no such stream.
+    Renewed {
+        conn: ConnKey,
+        taken: Option<bool>,
     },
     /// From another worker: a newer poll of the same viewer came, this one is answered 204.
     EndPoll {

@@ -3,6 +3,7 @@
 //! The session says what may be done; this carries it out. A publish goes to the owner with a number; the answer comes back
 //! with it and is said under the client's own key.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,9 +18,9 @@ use grandstand_wire::ws::{self, Incoming, Limits, Opcode, Side};
 use grandstand_wire::{event, sse};
 
 use super::conn::Kind;
-use super::frames::Out;
+use super::frames::{self, Out};
 use super::stream::{credential, event_error};
-use super::viewer::{ASKED_MAX, Asked, PONG_WAIT};
+use super::viewer::{ASKED_BY_BACKEND_MAX, ASKED_MAX, Asked, PONG_WAIT};
 use super::worker::Worker;
 use crate::auth::{self, Identity};
 use crate::link::{Overloaded, ReplyTo};
@@ -254,7 +255,8 @@ impl Worker {
         };
         let Some(viewer) = self.viewer(slot) else { return };
         let who = viewer.identity.clone();
-        if viewer.asked.len() >= ASKED_MAX {
+        let limit = if who.as_ref().is_some_and(|w| w.is_backend()) { ASKED_BY_BACKEND_MAX } else { ASKED_MAX };
+        if viewer.rare.as_ref().is_some_and(|rare| rare.asked.len() >= limit) {
             return refuse(self, ErrorCode::Overloaded, "too many publishes are unanswered");
         }
         if self.draining {
@@ -296,7 +298,7 @@ impl Worker {
         match self.shared.shard.command(reply, command) {
             Ok(()) => {
                 if let Some(viewer) = self.viewer(slot) {
-                    viewer.asked.push(Asked { request, room: room.clone(), client_msg_id: key });
+                    viewer.rare().asked.push_back(Asked { request, room: room.clone(), client_msg_id: key });
                 }
             }
             Err(Overloaded(delay)) => {
@@ -316,15 +318,28 @@ impl Worker {
 
     pub(super) fn on_answer(&mut self, slot: usize, request: u64, answer: Answer) {
         let Some(viewer) = self.viewer(slot) else { return };
-        let list = &mut viewer.asked;
-        let Some(at) = list.iter().position(|a| a.request == request) else { return };
-        let Asked { room, client_msg_id, .. } = list.swap_remove(at);
-        if list.is_empty() {
-            viewer.asked = Vec::new();
+        let Some(rare) = &mut viewer.rare else { return };
+        // Answers come in the order of asking, all but those that moderation holds.
+        let Some(at) = rare.asked.iter().position(|a| a.request == request) else { return };
+        let Some(Asked { room, client_msg_id, .. }) = rare.asked.remove(at) else { return };
+        if rare.asked.is_empty() {
+            rare.asked = VecDeque::new();
         }
-        self.say(slot, said(&room, &client_msg_id, answer));
-        if self.draining && self.viewer(slot).is_some_and(|v| !v.awaits_answers()) {
-            self.close(slot, CloseCode::Drain);
+        let bytes = frames::encode(Transport::WebSocket, &[said(&room, &client_msg_id, answer)]);
+        // A commit answers many at once: what one connection is told goes out in one write.
+        self.answers.entry(slot as u32).or_default().extend_from_slice(&bytes);
+    }
+
+    /// Writes the answers of this round.
+    pub(super) fn send_answers(&mut self) {
+        for (slot, bytes) in std::mem::take(&mut self.answers) {
+            let slot = slot as usize;
+            self.guarded(slot, |w| {
+                w.send(slot, bytes.into());
+                if w.draining && w.viewer(slot).is_some_and(|v| !v.awaits_answers()) {
+                    w.close(slot, CloseCode::Drain);
+                }
+            });
         }
     }
 

@@ -257,7 +257,14 @@ impl Worker {
         room.ring.advance(info.head);
         let viewers = room.tally.viewers.load(Ordering::Relaxed).max(0) as u64;
         room.merge.set_fixed(fixed_window(&info), viewers);
-        room.info = Some(info);
+        let open = info.settings.anonymous_view;
+        let was_open = room.info.replace(info).is_some_and(|i| i.settings.anonymous_view);
+        if was_open && !open {
+            let nobody = room.seats.iter().filter(|s| s.user == UserMark::default());
+            for slot in nobody.map(|s| s.slot as usize).collect::<Vec<_>>() {
+                self.guarded(slot, |w| w.close(slot, CloseCode::NotAllowed));
+            }
+        }
     }
 
     /// The link lost batches: what the ring holds cannot be joined to what follows, so everybody resumes.

@@ -29,9 +29,10 @@ use grandstand_wire::{event, sse};
 use super::conn::Kind;
 use super::frames::{self, Out};
 use super::polls::Line;
+use super::renewal::session_name;
 use super::roster::Look;
 use super::streams;
-use super::viewer::{Hold, Joining, Member, NOWHERE, Opening, PollCall, Stage, Viewer};
+use super::viewer::{Hold, Joining, Member, NOWHERE, Opening, PollCall, Rare, Stage, Viewer};
 use super::web;
 use super::worker::Worker;
 use crate::auth::token::AuthFault;
@@ -40,20 +41,28 @@ use crate::failpoint;
 use crate::link::{Delay, Page, ReadRefused, Resumed, ToWorker};
 use crate::metrics::{self, Transport};
 
-/// Whether a path is one of the three stream routes.
+/// Whether a path is one of the streams' routes.
 pub fn is_stream_path(path: &str) -> bool {
     split(path).is_some()
 }
 
-fn split(path: &str) -> Option<(&str, Transport)> {
+fn split(path: &str) -> Option<(&str, Route)> {
     let (room, rung) = path.strip_prefix("/v1/rooms/")?.split_once('/')?;
-    let transport = match rung {
-        "stream" => Transport::WebSocket,
-        "sse" => Transport::Sse,
-        "poll" => Transport::Poll,
+    let route = match rung {
+        "stream" => Route::Stream(Transport::WebSocket),
+        "sse" => Route::Stream(Transport::Sse),
+        "poll" => Route::Stream(Transport::Poll),
+        "auth" => Route::Renewal,
         _ => return None,
     };
-    Some((room, transport))
+    Some((room, route))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Route {
+    Stream(Transport),
+    /// A new token for a stream that cannot speak.
+    Renewal,
 }
 
 /// Who a request is from, or why that cannot be said.
@@ -66,9 +75,9 @@ enum Who {
 
 impl Worker {
     /// A request for a stream route. `more`: bytes follow it that were sent before the answer.
-    pub(super) fn open_stream(&mut self, slot: usize, head: &Head<'_>, more: bool) {
+    pub(super) fn open_stream(&mut self, slot: usize, head: &Head<'_>, body: &[u8], more: bool) {
         let keep_alive = head.keep_alive;
-        let Some((room, transport)) = split(head.path()) else { return };
+        let Some((room, route)) = split(head.path()) else { return };
         let refuse = |w: &mut Worker, code: ErrorCode, detail: &str| {
             w.answer(slot, web::problem(code, detail, keep_alive, &[]), keep_alive);
         };
@@ -82,18 +91,19 @@ impl Worker {
         }
         // A page of another origin, listed; it must be named in the answer for the browser to hand it over.
         let origin = head.header("origin").map(str::to_owned);
-        if head.method == "OPTIONS" && transport != Transport::WebSocket {
+        if head.method == "OPTIONS" && route != Route::Stream(Transport::WebSocket) {
             return self.answer(slot, preflight(origin.as_deref(), keep_alive), keep_alive);
         }
-        if head.method != "GET" {
-            let allow = [("allow", "GET")];
-            return self.answer(
-                slot,
-                web::problem(ErrorCode::BadMethod, "streams are read by GET", keep_alive, &allow),
-                keep_alive,
-            );
+        let method = if route == Route::Renewal { "POST" } else { "GET" };
+        if head.method != method {
+            let answer = web::problem(ErrorCode::BadMethod, "not by this method", keep_alive, &[("allow", method)]);
+            return self.answer(slot, answer, keep_alive);
         }
         let Some(room) = RoomId::parse(room) else { return refuse(self, ErrorCode::BadRoom, RoomId::RULE) };
+        let transport = match route {
+            Route::Stream(transport) => transport,
+            Route::Renewal => return self.ask_renewal(slot, body, origin.as_deref(), keep_alive),
+        };
         let mut accept = None;
         if transport == Transport::WebSocket {
             match http::upgrade(head) {
@@ -171,18 +181,16 @@ impl Worker {
                 until: now + timeout,
             }
         });
-        let session_id = self.next_session();
+        let nonce = self.rng.next();
         let viewer = Viewer {
             transport,
             session,
             identity,
-            session_id,
+            nonce,
             reader: FrameReader::new(),
             held: None,
-            stub,
+            rare: stub.map(|stub| Box::new(Rare { stub: Some(stub), ..Rare::default() })),
             first: Member::nowhere(),
-            others: Vec::new(),
-            asked: Vec::new(),
             opening: Some(Box::new(Opening { accept, offered, origin, keep_alive, poll })),
             alive_at: now + limits::PING_MAX,
             pinged: false,
@@ -242,8 +250,8 @@ impl Worker {
         let member = if viewer.first.room == NOWHERE && viewer.first.joining.is_none() {
             0
         } else {
-            viewer.others.push(Member::nowhere());
-            viewer.others.len()
+            viewer.rare().others.push(Member::nowhere());
+            viewer.n_members() - 1
         };
         let stage = Stage::Held(Hold::BeforeSubscribe);
         viewer.member_mut(member).joining = Some(Box::new(Joining { room, cursor, stage, page: None, skipped: None }));
@@ -649,7 +657,8 @@ impl Worker {
         let wall = self.wall;
         let Some(viewer) = self.viewer(slot) else { return };
         let mut events = Vec::with_capacity(2);
-        let session = format!("{:016x}", viewer.session_id);
+        let nonce = viewer.nonce;
+        let session = session_name(self.key(slot), nonce);
         let mut counters = Vec::new();
         event::Counters { room: &info.room, likes: &[], viewers: viewers + 1, keep_millionths: 1_000_000, as_of: wall }
             .write_values(&mut counters);
@@ -671,6 +680,7 @@ impl Worker {
         if let Some(reason) = greeting.snapshot {
             events.push(snapshot_required(&info.room, reason, greeting.from, greeting.pseq));
         }
+        let Some(viewer) = self.viewer(slot) else { return };
         if let Some(skipped) = &greeting.skipped {
             events.push(skipped_event(&info.room, skipped));
         }
@@ -784,7 +794,7 @@ impl Worker {
         let left = if member == 0 {
             std::mem::replace(&mut viewer.first, Member::nowhere())
         } else {
-            viewer.others.remove(member - 1)
+            viewer.rare().others.remove(member - 1)
         };
         self.unseat(&left);
     }
@@ -801,7 +811,7 @@ impl Worker {
             self.shared.metrics.add_closed(code);
         }
         let Some(viewer) = self.viewer(slot) else { return };
-        let room = match viewer.others.is_empty() {
+        let room = match viewer.n_members() == 1 {
             true => viewer.session.rooms().first().cloned(),
             false => None,
         };
@@ -872,9 +882,8 @@ impl Worker {
         let Some(viewer) = self.viewer(slot) else { return };
         let transport = viewer.transport;
         let first = std::mem::replace(&mut viewer.first, Member::nowhere());
-        let others = std::mem::take(&mut viewer.others);
+        let Rare { others, stub, .. } = viewer.rare.take().map_or_else(Rare::default, |rare| *rare);
         let held = viewer.held.take();
-        let stub = viewer.stub.take();
         let line = viewer.opening.as_ref().and_then(|o| o.poll.as_ref()).map(|call| call.line);
         for member in std::iter::once(&first).chain(&others) {
             self.unseat(member);
@@ -970,7 +979,8 @@ impl Worker {
     fn hello_for_poll(&mut self, slot: usize, idx: usize, greeting: &Greeting) -> Vec<Out<'static>> {
         let Some(info) = self.rooms[idx].info.clone() else { return Vec::new() };
         let Some(viewer) = self.viewer(slot) else { return Vec::new() };
-        let session = format!("{:016x}", viewer.session_id);
+        let nonce = viewer.nonce;
+        let session = session_name(self.key(slot), nonce);
         let mut hello = Vec::with_capacity(512);
         event::Hello {
             room: &info.room,
@@ -1166,14 +1176,14 @@ fn error_of(code: CloseCode) -> ErrorCode {
 }
 
 /// Headers that let a listed page read the answer.
-fn cors(origin: Option<&str>) -> Vec<(&'static str, &str)> {
+pub fn cors(origin: Option<&str>) -> Vec<(&'static str, &str)> {
     origin.map_or_else(Vec::new, |origin| vec![("access-control-allow-origin", origin), ("vary", "Origin")])
 }
 
 fn preflight(origin: Option<&str>, keep_alive: bool) -> Bytes {
     let mut headers = cors(origin);
-    headers.push(("access-control-allow-methods", "GET"));
-    headers.push(("access-control-allow-headers", "authorization, last-event-id, cache-control"));
+    headers.push(("access-control-allow-methods", "GET, POST"));
+    headers.push(("access-control-allow-headers", "authorization, content-type, last-event-id, cache-control"));
     headers.push(("access-control-max-age", "600"));
     web::whole(204, "", &[], keep_alive, &headers)
 }

@@ -831,6 +831,31 @@ fn a_ticket_opens_one_stream() {
 }
 
 #[test]
+fn a_stream_that_cannot_speak_is_given_a_new_token_over_http() {
+    let stage = stage();
+    let bearer = format!("Authorization: Bearer {}\r\n", stage.token("ann"));
+    let mut sse = stage.say(&format!("GET /v1/rooms/a/sse HTTP/1.1\r\nHost: localhost\r\n{bearer}\r\n"));
+    sse.head();
+    let session = sse.event().2["session"].as_str().unwrap().to_owned();
+    let renew = |session: &str, token: &str| {
+        let body = json!({"session": session, "token": token}).to_string();
+        let len = body.len();
+        let head = format!("POST /v1/rooms/a/auth HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len}\r\n\r\n");
+        let mut http = stage.say(&(head + &body));
+        http.answer().status
+    };
+    assert_eq!(renew(&session, &stage.token("ann")), 204);
+    assert_eq!(renew(&session, &stage.token("bob")), 403);
+    assert_eq!(renew(&session, "nonsense"), 401);
+    assert_eq!(renew("nonsense", &stage.token("ann")), 404);
+    let last = if session.ends_with('0') { '1' } else { '0' };
+    assert_eq!(renew(&format!("{}{last}", &session[..35]), &stage.token("ann")), 404);
+    sse.socket.shutdown(std::net::Shutdown::Both).unwrap();
+    stage.seated("a", 0);
+    assert_eq!(renew(&session, &stage.token("ann")), 404);
+}
+
+#[test]
 fn rooms_are_joined_and_left_on_one_connection() {
     let stage = stage();
     let mut ws = stage.ws_as("a", "ann");

@@ -2,6 +2,7 @@
 //!
 //! Shape: a box that an idle viewer needs whole; all that only a busy one needs hangs off it and is let go.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,8 +21,9 @@ use crate::failpoint;
 use crate::link::Page;
 use crate::metrics::Transport;
 
-/// A publish that the owner has not answered yet: at most this many a viewer.
+/// Publishes that the owner has not answered yet: at most so many a viewer, and for a backend what the owner's queue holds.
 pub const ASKED_MAX: usize = 256;
+pub const ASKED_BY_BACKEND_MAX: usize = 8_192;
 /// From a ping to any sign of life. Source: protocol.md.
 pub const PONG_WAIT: Duration = Duration::from_secs(10);
 /// How often a viewer that does not take what it is sent is looked at.
@@ -31,15 +33,14 @@ pub struct Viewer {
     pub transport: Transport,
     pub session: Session,
     pub identity: Option<Arc<Identity>>,
-    pub session_id: u64,
+    /// The half of the session's name that no other connection ever had.
+    pub nonce: u64,
     pub reader: FrameReader,
     /// Counted against its limits.
     pub held: Option<Box<Held>>,
-    pub stub: Option<StubId>,
+    pub rare: Option<Box<Rare>>,
     /// The URL's room; with joins, the others too.
     pub first: Member,
-    pub others: Vec<Member>,
-    pub asked: Vec<Asked>,
     /// Until the stream's first bytes are out.
     pub opening: Option<Box<Opening>>,
     /// Next ping or keepalive, or the end of the wait for a pong.
@@ -47,6 +48,15 @@ pub struct Viewer {
     pub pinged: bool,
     /// When the session has something due.
     pub session_at: Option<Mono>,
+}
+
+/// What only few viewers have.
+#[derive(Default)]
+pub struct Rare {
+    pub others: Vec<Member>,
+    /// Oldest first.
+    pub asked: VecDeque<Asked>,
+    pub stub: Option<StubId>,
 }
 
 /// A viewer's place in one room.
@@ -141,20 +151,24 @@ impl Viewer {
         self.transport != Transport::Poll && self.opening.as_ref().is_none_or(|o| o.accept.is_none())
     }
 
+    pub fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
     pub fn awaits_answers(&self) -> bool {
-        !self.asked.is_empty()
+        self.rare.as_ref().is_some_and(|rare| !rare.asked.is_empty())
     }
 
     pub fn members(&self) -> impl Iterator<Item = &Member> {
-        std::iter::once(&self.first).chain(&self.others)
+        std::iter::once(&self.first).chain(self.rare.iter().flat_map(|rare| &rare.others))
     }
 
     pub fn member_mut(&mut self, idx: usize) -> &mut Member {
-        if idx == 0 { &mut self.first } else { &mut self.others[idx - 1] }
+        if idx == 0 { &mut self.first } else { &mut self.rare().others[idx - 1] }
     }
 
     pub fn n_members(&self) -> usize {
-        1 + self.others.len()
+        1 + self.rare.as_ref().map_or(0, |rare| rare.others.len())
     }
 
     /// The index of the member that is in, or on its way into, a room.

@@ -38,6 +38,13 @@ pub struct Http {
     pub deadline: Mono,
     /// The response being written; no request is read meanwhile.
     pub response: Option<Response>,
+    /// A renewal asked of another worker: its answer comes by mail.
+    pub renewal: Option<Renewal>,
+}
+
+pub struct Renewal {
+    pub origin: Option<String>,
+    pub keep_alive: bool,
 }
 
 pub struct Response {
@@ -54,7 +61,7 @@ pub struct Response {
 
 impl Http {
     pub fn new(now: Mono) -> Http {
-        Http { buf: Vec::new(), seen: 0, need: None, deadline: now + HEAD_WAIT, response: None }
+        Http { buf: Vec::new(), seen: 0, need: None, deadline: now + HEAD_WAIT, response: None, renewal: None }
     }
     /// Ready for the next request; `buf` holds what came of it already.
     pub fn idle(now: Mono, buf: Vec<u8>) -> Http {
@@ -70,7 +77,7 @@ impl Http {
     }
     /// Whether more may be read now: not while a response is written, but for noticing that the other side is gone.
     pub fn reads(&self) -> bool {
-        self.response.is_none()
+        self.response.is_none() && self.renewal.is_none()
     }
 }
 
@@ -100,7 +107,7 @@ impl Worker {
     fn next_request(&mut self, slot: usize) -> Next {
         let Some(conn) = self.conns.get_mut(slot) else { return Next::Done };
         let Kind::Http(http) = &mut conn.kind else { return Next::Done };
-        if http.response.is_some() || http.buf.is_empty() {
+        if !http.reads() || http.buf.is_empty() {
             return Next::More;
         }
         let buf = std::mem::take(&mut http.buf);
@@ -164,7 +171,7 @@ impl Worker {
         add(&self.shared.metrics.http_requests, 1);
         if super::stream::is_stream_path(head.path()) {
             let more = buf.len() > need;
-            self.open_stream(slot, &head, more);
+            self.open_stream(slot, &head, &rest[head_len..head_len + head.body_len], more);
         } else if self.shared.echo && head.path() == super::echo::PATH {
             self.open_echo(slot, &head);
         } else {

@@ -69,6 +69,8 @@ pub(super) struct Worker {
     pub due: VecDeque<usize>,
     /// Connections whose socket may hold unread bytes.
     pub again: VecDeque<u32>,
+    /// What the owner's answers of this round say to each connection.
+    pub answers: HashMap<u32, Vec<u8>>,
     /// A walk is held by a failpoint until then.
     pub walk_at: Option<Mono>,
     wheel: Wheel,
@@ -111,6 +113,7 @@ impl Worker {
             urgent: VecDeque::new(),
             due: VecDeque::new(),
             again: VecDeque::new(),
+            answers: HashMap::new(),
             walk_at: None,
             wheel: Wheel::new(now),
             now,
@@ -151,6 +154,7 @@ impl Worker {
             for mail in self.mailbox.take() {
                 self.on_mail(mail);
             }
+            self.send_answers();
             for _ in 0..self.again.len() {
                 let Some(slot) = self.again.pop_front() else { break };
                 self.guarded(slot as usize, |w| w.read(slot as usize));
@@ -355,7 +359,9 @@ impl Worker {
             return;
         }
         let sent = conn.send(bytes);
-        if sent == Sent::Broken || conn.out.len() > super::conn::UNWRITTEN_MAX {
+        // A page is as long as it is; a viewer is told little by little and has no claim to more.
+        let overfull = matches!(conn.kind, Kind::Viewer(_)) && conn.out.len() > super::conn::UNWRITTEN_MAX;
+        if sent == Sent::Broken || overfull {
             self.drop_conn(slot);
         }
     }
@@ -389,6 +395,7 @@ impl Worker {
             self.forget_viewer(slot);
         }
         let mut conn = self.conns.remove(slot);
+        self.answers.remove(&(slot as u32));
         if let Kind::Http(http) = &conn.kind {
             http.close();
         }
@@ -506,6 +513,15 @@ impl Worker {
                 let slot = conn.slot as usize;
                 self.guarded(slot, |w| w.on_http_part(slot, part));
             }
+            ToWorker::Renew { conn, nonce, identity, reply } => {
+                let taken = if self.is_here(conn) { self.renew(conn.slot as usize, nonce, identity) } else { None };
+                // A worker that cannot hear it lets the request time out.
+                let _ = self.shared.workers.send(reply.worker, ToWorker::Renewed { conn: reply, taken });
+            }
+            ToWorker::Renewed { conn, taken } if self.is_here(conn) => {
+                let slot = conn.slot as usize;
+                self.guarded(slot, |w| w.answer_renewal(slot, taken));
+            }
             ToWorker::EndPoll { conn } if self.is_here(conn) => {
                 let slot = conn.slot as usize;
                 self.guarded(slot, |w| w.end_poll(slot));
@@ -515,6 +531,7 @@ impl Worker {
             | ToWorker::Page { .. }
             | ToWorker::Answer { .. }
             | ToWorker::Http { .. }
+            | ToWorker::Renewed { .. }
             | ToWorker::EndPoll { .. } => {}
             ToWorker::Drain(delay) => self.on_drain(delay),
             ToWorker::Stop => {
@@ -539,11 +556,6 @@ impl Worker {
                 Kind::Http(_) | Kind::Echo(_) | Kind::Lingering { .. } => {}
             }
         }
-    }
-
-    /// A number no session of this process had before, in 16 hex digits.
-    pub fn next_session(&mut self) -> u64 {
-        self.rng.next()
     }
 
     pub fn count_stream(&self, transport: Transport, n: i64) {
