@@ -1,0 +1,664 @@
+//! Control over a real shard in memory: each route as a client sees it, by its status, its code and its body.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use grandstand_server::auth::ticket::Tickets;
+use grandstand_server::auth::token::{Claims, SigningKey, Verifier};
+use grandstand_server::clock;
+use grandstand_server::config::{Config, Sources};
+use grandstand_server::control::{Control, Deps};
+use grandstand_server::link::{Tallies, Workers};
+use grandstand_server::metrics::Metrics;
+use grandstand_server::shard::{self, ShardConfig, ShardJoin, Stores};
+use http::{HeaderMap, Request};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+
+struct Stand {
+    control: Arc<Control>,
+    signing: Arc<SigningKey>,
+    runtime: tokio::runtime::Runtime,
+    tickets: Arc<Tickets>,
+    tallies: Tallies,
+    join: Option<ShardJoin>,
+    _dir: tempfile::TempDir,
+}
+
+struct Answer {
+    status: u16,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("{:?}", self.body))
+    }
+    fn code(&self) -> (u16, String) {
+        assert_eq!(self.header("content-type"), "application/problem+json", "{:?}", self.body);
+        (self.status, self.json()["code"].as_str().unwrap().to_owned())
+    }
+    fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |v| v.to_str().unwrap())
+    }
+    fn ok(self) -> Value {
+        assert!((200..300).contains(&self.status), "{} {:?}", self.status, self.body);
+        self.json()
+    }
+}
+
+/// A server without a configuration file.
+fn development() -> Stand {
+    Stand::new(&Sources::default())
+}
+
+/// A server with this file.
+fn configured(text: &str) -> Stand {
+    Stand::new(&Sources { file: Some(("stand.toml".into(), text.to_owned())), ..Sources::default() })
+}
+
+impl Stand {
+    fn new(sources: &Sources) -> Stand {
+        let config = Config::load(sources).unwrap_or_else(|faults| panic!("{faults:?}"));
+        let dir = tempfile::tempdir().unwrap();
+        let signing = Arc::new(SigningKey::in_folder(dir.path()).unwrap());
+        let verifier = Verifier::new(Some(&signing), vec![], None, None, vec![]).unwrap();
+        let workers = Workers::new(1);
+        let shard_config = ShardConfig::embedded(config.create_on_use);
+        let (shard, join) = shard::start(Stores::memory(), shard_config, workers.clone()).unwrap();
+        let tickets = Arc::new(Tickets::new(&[7; 32], clock::wall()));
+        let tallies = Tallies::default();
+        let control = Control::new(Deps {
+            config: Arc::new(config),
+            shard,
+            workers,
+            verifier: Arc::new(verifier),
+            signing: Some(signing.clone()),
+            tickets: tickets.clone(),
+            tallies: tallies.clone(),
+            metrics: Arc::new(Metrics::new()),
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        Stand { control, signing, runtime, tickets, tallies, join: Some(join), _dir: dir }
+    }
+
+    fn token(&self, sub: &str, roles: &[&str]) -> String {
+        let mut claims = Claims::new(sub, clock::wall(), Duration::from_secs(600));
+        claims.roles = Some(roles.iter().map(|r| (*r).to_owned()).collect());
+        self.signing.mint(&claims)
+    }
+
+    fn call(&self, request: http::request::Builder, body: impl Into<Bytes>) -> Answer {
+        let request = if request.headers_ref().is_some_and(|h| h.contains_key("host")) {
+            request
+        } else {
+            request.header("host", "localhost:8080")
+        };
+        let peer = SocketAddr::from(([127, 0, 0, 1], 4000));
+        self.runtime.block_on(async {
+            let (head, body) = self.control.call(request.body(body.into()).unwrap(), peer).await.into_parts();
+            let body = body.collect().await.expect("the body ends well").to_bytes();
+            Answer { status: head.status.as_u16(), headers: head.headers, body }
+        })
+    }
+
+    fn get(&self, path: &str) -> Answer {
+        self.call(Request::get(path), "")
+    }
+    fn get_as(&self, token: &str, path: &str) -> Answer {
+        self.call(Request::get(path).header("authorization", format!("Bearer {token}")), "")
+    }
+    fn send(&self, method: &str, token: Option<&str>, path: &str, body: &Value) -> Answer {
+        let mut request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        self.call(request, body.to_string())
+    }
+    fn post(&self, token: &str, path: &str, body: &Value) -> Answer {
+        self.send("POST", Some(token), path, body)
+    }
+    fn comment(&self, token: &str, room: &str, key: &str, text: &str) -> Answer {
+        self.post(token, &format!("/v1/rooms/{room}/comments"), &json!({"client_msg_id": key, "body": text}))
+    }
+    fn put(&self, token: &str, room: &str, mut change: Value) -> Answer {
+        change["justification"] = "a test".into();
+        self.send("PUT", Some(token), &format!("/admin/rooms/{room}"), &change)
+    }
+}
+
+impl Drop for Stand {
+    fn drop(&mut self) {
+        if let Some(join) = self.join.take() {
+            join.stop();
+        }
+    }
+}
+
+fn bodies(comments: &Value) -> Vec<&str> {
+    comments.as_array().unwrap().iter().map(|c| c["body"].as_str().unwrap()).collect()
+}
+
+// ---- comments
+
+#[test]
+fn a_comment_is_acked_once_and_its_retry_gets_the_same_answer() {
+    let stand = development();
+    let ann = stand.token("ann", &["publisher"]);
+    let first = stand.comment(&ann, "a", "k1", "first!").ok();
+    assert_eq!((first["type"].as_str(), first["client_msg_id"].as_str()), (Some("publish_ack"), Some("k1")));
+    let again = stand.comment(&ann, "a", "k1", "first!").ok();
+    assert_eq!((&again["event_id"], &again["duplicate"]), (&first["event_id"], &json!(true)));
+    assert_eq!(stand.comment(&ann, "a", "k1", "other").code(), (409, "idempotency_conflict".into()));
+}
+
+#[test]
+fn what_may_not_be_published_is_refused_with_its_code() {
+    let stand = development();
+    let ann = stand.token("ann", &["publisher"]);
+    let path = "/v1/rooms/a/comments";
+    let good = json!({"client_msg_id": "k", "body": "text"});
+    assert_eq!(stand.send("POST", None, path, &good).code(), (401, "no_token".into()));
+    assert_eq!(stand.post("nonsense", path, &good).code(), (401, "bad_token".into()));
+    assert_eq!(stand.post(&stand.token("v", &["viewer"]), path, &good).code(), (403, "not_allowed".into()));
+    assert_eq!(stand.comment(&ann, "UPPER", "k", "text").code(), (400, "bad_room".into()));
+    assert_eq!(stand.comment(&ann, "a%2fb", "k", "text").code(), (400, "bad_room".into()));
+    assert_eq!(stand.comment(&ann, "a", "k", "").code(), (422, "bad_text".into()));
+    assert_eq!(stand.comment(&ann, "a", "k", &"x".repeat(501)).code(), (422, "too_long".into()));
+    assert_eq!(stand.comment(&ann, "a", "", "text").code(), (400, "bad_request".into()));
+    assert_eq!(stand.post(&ann, path, &json!({"client_msg_id": "k"})).code(), (400, "bad_request".into()));
+    let other = json!({"client_msg_id": "k", "body": "t", "as": {"id": "bob"}});
+    assert_eq!(stand.post(&ann, path, &other).code(), (403, "not_allowed".into()));
+    let bearer = format!("Bearer {ann}");
+    let plain = |kind: &str, body: &'static str| {
+        stand.call(Request::post(path).header("authorization", &bearer).header("content-type", kind), body)
+    };
+    assert_eq!(plain("text/plain", r#"{"client_msg_id":"k","body":"t"}"#).code(), (415, "bad_media_type".into()));
+    assert_eq!(plain("application/json", r#"{"body":"a","body":"b"}"#).code(), (400, "bad_json".into()));
+    assert_eq!(plain("application/json", "[]").code(), (400, "bad_json".into()));
+    assert_eq!(plain("application/json", "{}x").code(), (400, "bad_json".into()));
+}
+
+#[test]
+fn slow_mode_and_rates_are_429_with_a_reason_and_a_wait() {
+    let stand = development();
+    let (ann, op) = (stand.token("ann", &["publisher"]), stand.token("op", &["region-ops"]));
+    stand.put(&op, "a", json!({"slow_mode_seconds": 30})).ok();
+    stand.comment(&ann, "a", "k1", "one").ok();
+    let refused = stand.comment(&ann, "a", "k2", "two");
+    assert_eq!(refused.code(), (429, "rate_limited".into()));
+    assert_eq!(refused.json()["reason"], "slow_mode");
+    assert_eq!(refused.json()["client_msg_id"], "k2");
+    assert!(refused.json()["retry_after_ms"].as_u64().unwrap() > 25_000);
+    assert!(refused.header("retry-after").parse::<u64>().unwrap() >= 26);
+    stand.comment(&stand.token("backend", &["backend"]), "a", "k1", "exempt").ok();
+    stand.comment(&stand.token("backend", &["backend"]), "a", "k2", "exempt").ok();
+}
+
+#[test]
+fn a_backend_publishes_as_its_users_and_the_key_is_theirs() {
+    let stand = development();
+    let backend = stand.token("backend", &["backend"]);
+    let publish = |user: &str| {
+        let body =
+            json!({"client_msg_id": "same", "body": "hello", "as": {"id": user, "name": "Shown", "badges": ["mod"]}});
+        stand.post(&backend, "/v1/rooms/a/comments", &body).ok()
+    };
+    assert_ne!(publish("ann")["event_id"], publish("bob")["event_id"]);
+    let snapshot = stand.get("/v1/rooms/a/snapshot").ok();
+    let user = &snapshot["recent_comments"][0]["user"];
+    assert_eq!(*user, json!({"id": "ann", "display": "Shown", "badges": ["mod"]}));
+}
+
+// ---- guests, tickets, doors
+
+#[test]
+fn a_guest_may_talk_where_the_room_takes_guests() {
+    let stand = development();
+    let op = stand.token("op", &["region-ops"]);
+    stand.put(&op, "members", json!({"anonymous_publish": false})).ok();
+    let guest = stand.send("POST", None, "/v1/guest", &json!({"name": "Terrace", "room_id": "open"})).ok();
+    let token = guest["token"].as_str().unwrap();
+    stand.comment(token, "open", "k", "hi").ok();
+    assert_eq!(stand.comment(token, "members", "k", "hi").code(), (403, "not_allowed".into()));
+    let refused = stand.send("POST", None, "/v1/guest", &json!({"name": "Terrace", "room_id": "members"}));
+    assert_eq!(refused.code(), (403, "not_allowed".into()));
+    for name in ["", "a\u{202e}b", &"x".repeat(65)] {
+        assert_eq!(stand.send("POST", None, "/v1/guest", &json!({"name": name})).code(), (422, "bad_field".into()));
+    }
+    assert_eq!(
+        configured("").send("POST", None, "/v1/guest", &json!({"name": "T"})).code(),
+        (403, "not_allowed".into()),
+        "not without a setting"
+    );
+}
+
+#[test]
+fn a_ticket_is_sold_to_its_user_for_one_room() {
+    let stand = development();
+    let sold = stand.post(&stand.token("ann", &["publisher"]), "/v1/ticket", &json!({"room_id": "a"})).ok();
+    let room = grandstand_core::names::RoomId::parse("a").unwrap();
+    let admitted = stand.tickets.admit(sold["ticket"].as_str().unwrap(), &room, false, clock::wall()).unwrap();
+    assert_eq!(admitted.identity.user.as_str(), "ann");
+    assert_eq!(stand.send("POST", None, "/v1/ticket", &json!({"room_id": "a"})).code(), (401, "no_token".into()));
+}
+
+#[test]
+fn foreign_pages_foreign_hosts_and_tokens_in_addresses_are_refused() {
+    let stand = development();
+    let from = |origin: &str| stand.call(Request::get("/v1/rooms").header("origin", origin), "");
+    assert_eq!(from("https://evil.example").code(), (403, "bad_origin".into()));
+    assert_eq!(from("null").code(), (403, "bad_origin".into()));
+    let own = from("http://localhost:8080");
+    assert_eq!((own.status, own.header("access-control-allow-origin")), (200, "http://localhost:8080"));
+    let rebound = stand.call(Request::get("/v1/rooms").header("host", "evil.example"), "");
+    assert_eq!(rebound.code(), (403, "bad_origin".into()));
+    assert_eq!(stand.get("/v1/rooms?token=x").code(), (400, "bad_request".into()));
+    assert_eq!(stand.get("/v1/rooms?access_token=x").code(), (400, "bad_request".into()));
+}
+
+#[test]
+fn listed_origins_are_answered_by_name_and_may_ask_first() {
+    let stand = configured("origins = [\"https://live.example.com\"]\n");
+    let ask = |origin: &str, method: &str| {
+        let request = Request::builder().method(method).uri("/v1/rooms").header("host", "stand.example");
+        stand.call(request.header("origin", origin), "")
+    };
+    let preflight = ask("https://live.example.com", "OPTIONS");
+    assert_eq!((preflight.status, preflight.header("access-control-allow-origin")), (204, "https://live.example.com"));
+    assert!(preflight.header("access-control-allow-headers").contains("authorization"));
+    assert!(!preflight.headers.contains_key("access-control-allow-credentials"));
+    assert_eq!(ask("https://other.example.com", "OPTIONS").code(), (403, "bad_origin".into()));
+    let answer = ask("https://live.example.com", "GET");
+    assert_eq!((answer.status, answer.header("access-control-allow-origin")), (200, "https://live.example.com"));
+    assert_eq!(answer.header("vary"), "origin");
+}
+
+#[test]
+fn unknown_routes_are_404_and_other_methods_405() {
+    let stand = development();
+    for path in ["/nothing", "/v1/rooms/a", "/v1/rooms/a/snapshot/x.css", "/v1//rooms", "/V1/rooms", "/admin/rooms"] {
+        assert_eq!(stand.get(path).code(), (404, "not_found".into()), "{path}");
+    }
+    for method in ["DELETE", "TRACE", "PATCH", "PUT"] {
+        let answer = stand.send(method, None, "/v1/rooms", &json!({}));
+        assert_eq!(answer.code(), (405, "bad_method".into()), "{method}");
+        assert!(answer.header("allow").contains("GET"));
+    }
+}
+
+#[test]
+fn features_that_are_not_built_say_so() {
+    let stand = development();
+    let ann = stand.token("ann", &["publisher"]);
+    for what in ["likes", "reactions", "reports", "gifts"] {
+        let answer = stand.post(&ann, &format!("/v1/rooms/a/{what}"), &json!({}));
+        assert_eq!(answer.code(), (501, "not_built".into()), "{what}");
+    }
+}
+
+// ---- snapshot and rooms
+
+#[test]
+fn a_snapshot_shows_the_room_and_is_known_by_its_tag() {
+    let stand = development();
+    let ann = stand.token("ann", &["publisher"]);
+    let ids: Vec<Value> = (0..60)
+        .map(|n| stand.comment(&ann, "a", &n.to_string(), &format!("c{n}")))
+        .map_while(|a| (a.status == 200).then(|| a.json()["event_id"].clone()))
+        .collect();
+    let last = ids.last().unwrap();
+    let answer = stand.get(&format!("/v1/rooms/a/snapshot?min={last}"));
+    assert_eq!(answer.header("cache-control"), "private, max-age=1, stale-while-revalidate=4");
+    let etag = answer.header("etag").to_owned();
+    let snapshot = answer.ok();
+    assert_eq!((&snapshot["as_of_event_id"], &snapshot["room_id"]), (last, &json!("a")));
+    let shown = snapshot["recent_comments"].as_array().unwrap();
+    assert_eq!((shown.len().min(50), shown.last().unwrap()["event_id"].clone()), (ids.len().min(50), last.clone()));
+    assert!(shown.iter().all(|c| c.get("client_msg_id").is_none()), "nothing that is the author's alone");
+    for key in ["as_of_pseq", "current_score", "scores", "pinned", "counters", "config", "banners"] {
+        assert!(snapshot.get(key).is_some(), "{key}");
+    }
+    let known = stand.call(Request::get("/v1/rooms/a/snapshot").header("if-none-match", etag), "");
+    assert_eq!((known.status, known.body.len()), (304, 0));
+
+    let before = &ids[10];
+    let page = stand.get(&format!("/v1/rooms/a/snapshot?before={before}&limit=4")).ok();
+    assert_eq!(bodies(&page["recent_comments"]), ["c6", "c7", "c8", "c9"]);
+    assert_eq!(page["more"], true);
+    for bad in [
+        "min=-1",
+        "min=1e9",
+        "min=9007199254740992",
+        "before=x",
+        "before=5&limit=0",
+        "before=5&limit=201",
+        "limit=5",
+        "min=1&min=2",
+    ] {
+        assert_eq!(stand.get(&format!("/v1/rooms/a/snapshot?{bad}")).status, 400, "{bad}");
+    }
+}
+
+#[test]
+fn a_snapshot_is_not_older_than_asked_for() {
+    let stand = development();
+    let ann = stand.token("ann", &["publisher"]);
+    for n in 0..20 {
+        let id = stand.comment(&ann, "a", &n.to_string(), "text").ok()["event_id"].as_u64().unwrap();
+        let snapshot = stand.get(&format!("/v1/rooms/a/snapshot?min={id}")).ok();
+        assert!(snapshot["as_of_event_id"].as_u64().unwrap() >= id);
+    }
+}
+
+#[test]
+fn a_closed_door_is_closed_to_snapshots_and_lists_too() {
+    let stand = development();
+    let (ann, op) = (stand.token("ann", &["publisher"]), stand.token("op", &["region-ops"]));
+    stand.put(&op, "private", json!({"anonymous_view": false})).ok();
+    stand.put(&op, "unlisted", json!({"listed": false})).ok();
+    stand.put(&op, "open", json!({"title": "Open"})).ok();
+    assert_eq!(stand.get("/v1/rooms/private/snapshot").code(), (401, "no_token".into()));
+    stand.get_as(&ann, "/v1/rooms/private/snapshot").ok();
+    let names = |answer: Value| -> Vec<String> {
+        answer["rooms"].as_array().unwrap().iter().map(|r| r["room_id"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(stand.get("/v1/rooms").ok()), ["open"]);
+    assert_eq!(names(stand.get_as(&ann, "/v1/rooms").ok()), ["open", "private"]);
+    assert_eq!(configured("").get("/v1/rooms/none/snapshot").code(), (404, "no_such_room".into()));
+}
+
+#[test]
+fn a_retracted_comment_is_gone_from_the_next_snapshot() {
+    let stand = development();
+    let (ann, moderator) = (stand.token("ann", &["publisher"]), stand.token("op", &["admin"]));
+    let id = stand.comment(&ann, "a", "k1", "spoiler").ok()["event_id"].clone();
+    stand.comment(&ann, "a", "k2", "fine").ok();
+    stand.get("/v1/rooms/a/snapshot").ok();
+    let body = json!({"event_id": id, "reason": "spoiler", "justification": "a test"});
+    let event = stand.post(&moderator, "/admin/rooms/a/retract", &body).ok()["event_id"].clone();
+    let snapshot = stand.get(&format!("/v1/rooms/a/snapshot?min={event}")).ok();
+    assert_eq!(bodies(&snapshot["recent_comments"]), ["fine"]);
+    let page = stand.get(&format!("/v1/rooms/a/snapshot?before={event}")).ok();
+    assert_eq!(bodies(&page["recent_comments"]), ["fine"]);
+}
+
+// ---- operators
+
+#[test]
+fn settings_change_by_version_with_a_reason_by_those_who_may() {
+    let stand = development();
+    let op = stand.token("op", &["region-ops"]);
+    let made = stand.put(&op, "a", json!({"title": "Final", "matches": ["m1"], "merge_ms": 50}));
+    assert_eq!(made.header("etag"), "\"1\"");
+    let made = made.ok();
+    assert_eq!((&made["title"], &made["version"], &made["merge_ms"]), (&json!("Final"), &json!(1), &json!(50)));
+    let with_version = |version: &str| {
+        let request = Request::put("/admin/rooms/a").header("content-type", "application/json");
+        let request = request.header("authorization", format!("Bearer {op}")).header("if-match", version);
+        stand.call(request, json!({"title": "Next", "merge_ms": null, "justification": "a test"}).to_string())
+    };
+    assert_eq!(with_version("\"7\"").code(), (412, "stale_version".into()));
+    assert_eq!(with_version("seven").code(), (400, "bad_request".into()));
+    let changed = with_version("\"1\"").ok();
+    assert_eq!((&changed["title"], &changed["merge_ms"]), (&json!("Next"), &Value::Null));
+    let read = stand.get_as(&op, "/admin/rooms/a").ok();
+    assert_eq!((&read["title"], &read["counters"]["accepted"]), (&json!("Next"), &json!(0)));
+
+    let send = |token: Option<&str>, body: Value| stand.send("PUT", token, "/admin/rooms/a", &body).code();
+    assert_eq!(send(None, json!({})), (401, "no_token".into()));
+    assert_eq!(send(Some(&stand.token("ann", &["publisher"])), json!({})), (403, "not_allowed".into()));
+    assert_eq!(send(Some(&stand.token("b", &["backend"])), json!({})), (403, "not_allowed".into()));
+    assert_eq!(send(Some(&op), json!({"title": "x"})), (422, "bad_field".into()), "no justification");
+    assert_eq!(send(Some(&op), json!({"titel": "x", "justification": "j"})), (422, "unknown_key".into()));
+    assert_eq!(send(Some(&op), json!({"sampling": "auto", "justification": "j"})), (422, "not_built".into()));
+    assert_eq!(
+        send(Some(&op), json!({"moderation_policy": "pre-moderate", "justification": "j"})),
+        (422, "not_built".into())
+    );
+    assert_eq!(send(Some(&op), json!({"rate": -1, "justification": "j"})), (422, "bad_field".into()));
+    assert_eq!(send(Some(&op), json!({"state": "open", "justification": "j"})), (422, "bad_field".into()));
+}
+
+#[test]
+fn a_moderator_of_one_room_changes_what_moderators_may_there_and_nothing_elsewhere() {
+    let stand = development();
+    let mut claims = Claims::new("mod", clock::wall(), Duration::from_secs(600));
+    claims.roles = Some(vec!["room-mod".into()]);
+    claims.rooms = Some(vec!["a".into()]);
+    let moderator = stand.signing.mint(&claims);
+    stand.put(&stand.token("op", &["admin"]), "a", json!({})).ok();
+    stand.put(&moderator, "a", json!({"slow_mode_seconds": 5})).ok();
+    assert_eq!(stand.put(&moderator, "a", json!({"title": "mine"})).code(), (403, "not_allowed".into()));
+    assert_eq!(stand.put(&moderator, "b", json!({"slow_mode_seconds": 5})).code(), (403, "not_allowed".into()));
+    let slow = json!({"seconds": 0, "justification": "a test"});
+    stand.post(&moderator, "/admin/rooms/a/slow-mode", &slow).ok();
+    assert_eq!(stand.post(&moderator, "/admin/rooms/b/slow-mode", &slow).code(), (403, "not_allowed".into()));
+    assert_eq!(stand.get_as(&moderator, "/admin/rooms/a/export").code(), (403, "not_allowed".into()));
+}
+
+#[test]
+fn a_banned_user_is_told_so_until_the_ban_is_lifted() {
+    let stand = development();
+    let (ann, op) = (stand.token("ann", &["publisher"]), stand.token("op", &["admin"]));
+    stand.comment(&ann, "a", "k1", "hi").ok();
+    stand.post(&op, "/admin/rooms/a/bans", &json!({"user_id": "ann", "justification": "a test"})).ok();
+    assert_eq!(stand.comment(&ann, "a", "k2", "hi").code(), (403, "banned".into()));
+    stand.send("DELETE", Some(&op), "/admin/rooms/a/bans/ann", &json!({"justification": "a test"})).ok();
+    stand.comment(&ann, "a", "k3", "hi").ok();
+    let shadow = json!({"user_id": "ann", "shadow": true, "justification": "a test"});
+    assert_eq!(stand.post(&op, "/admin/rooms/a/bans", &shadow).code(), (422, "not_built".into()));
+}
+
+#[test]
+fn an_export_is_every_record_of_the_room_in_order() {
+    let stand = development();
+    let backend = stand.token("backend", &["backend"]);
+    let op = stand.token("op", &["admin"]);
+    stand.put(&op, "a", json!({"title": "A"})).ok();
+    let n = 2_500;
+    let acked: Vec<u64> = (0..n)
+        .map(|n| stand.comment(&backend, "a", &n.to_string(), "text").ok()["event_id"].as_u64().unwrap())
+        .collect();
+    stand.comment(&backend, "b", "k", "elsewhere").ok();
+    let lines = |query: &str| -> Vec<Value> {
+        let answer = stand.get_as(&backend, &format!("/admin/rooms/a/export{query}"));
+        assert_eq!(answer.status, 200);
+        std::str::from_utf8(&answer.body).unwrap().lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+    };
+    let comments = |lines: &[Value]| -> Vec<u64> {
+        lines.iter().filter(|l| l["type"] == "comment").map(|l| l["event_id"].as_u64().unwrap()).collect()
+    };
+    let all = lines("?include=control");
+    assert_eq!(comments(&all), acked);
+    assert!(all.iter().any(|l| l["type"] == "room") && all.iter().all(|l| l["room_id"] == "a"));
+    assert!(
+        all.iter().filter(|l| l["type"] == "comment").all(|l| l["client_msg_id"].is_string() && l["epoch"].is_u64())
+    );
+    assert!(lines("").iter().all(|l| l["type"] != "room"));
+    let part = format!("?from={}&to={}", acked[10], acked[19]);
+    assert_eq!(comments(&lines(&part)), acked[10..20]);
+    assert_eq!(stand.get_as(&backend, "/admin/rooms/a/export?include=raw").code(), (422, "not_built".into()));
+    assert_eq!(stand.get("/admin/rooms/a/export").code(), (401, "no_token".into()));
+}
+
+// ---- scores
+
+const PROVIDERS: &str = "[[provider]]\nid = \"feed\"\nkid = \"k1\"\nkey = \"0123456789abcdef\"\n\
+                         [[provider]]\nid = \"other\"\nkid = \"k1\"\nkey = \"fedcba9876543210\"\n";
+
+fn score(event: &str, revision: Option<u32>, home: u32) -> Value {
+    let mut body = json!({"match_id": "m1", "event_id": event, "provider": "feed", "kind": "goal", "score": {"home": home, "away": 0}, "minute": "78"});
+    if let Some(revision) = revision {
+        body["revision"] = revision.into();
+    }
+    body
+}
+
+fn sign(key: &[u8], path: &str, t: u64, body: &str) -> String {
+    use aws_lc_rs::{digest, hmac};
+    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+    let signed = format!("POST\n{path}\n{t}\n{}", hex(digest::digest(&digest::SHA256, body.as_bytes()).as_ref()));
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), signed.as_bytes());
+    format!("t={t},kid=k1,v1={}", hex(tag.as_ref()))
+}
+
+impl Stand {
+    fn score_as(&self, provider: &str, key: &[u8], at: i64, body: &Value) -> Answer {
+        let t = (clock::wall().0 / 1000).saturating_add_signed(at);
+        let body = body.to_string();
+        let request = Request::post("/v1/score-event").header("content-type", "application/json");
+        let signature = sign(key, "/v1/score-event", t, &body);
+        self.call(request.header("x-provider-id", provider).header("x-signature", signature), body)
+    }
+    fn score(&self, body: &Value) -> Answer {
+        self.score_as("feed", b"0123456789abcdef", 0, body)
+    }
+}
+
+#[test]
+fn a_score_is_accepted_once_repeated_and_corrected_by_revision() {
+    let stand = configured(PROVIDERS);
+    let op = stand.token("op", &["region-ops"]);
+    assert_eq!(stand.score(&score("g1", Some(1), 1)).code(), (422, "unknown_match".into()));
+    stand.put(&op, "final", json!({"matches": ["m1"]})).ok();
+    let first = stand.score(&score("g1", Some(1), 1));
+    assert_eq!(first.status, 202);
+    let again = stand.score(&score("g1", Some(1), 1));
+    assert_eq!((again.status, again.json()["event_id"].clone()), (200, first.json()["event_id"].clone()));
+    assert_eq!(stand.score(&score("g1", Some(1), 9)).code(), (409, "payload_conflict".into()));
+    assert_eq!(stand.score(&score("g1", Some(3), 2)).status, 202);
+    let late = stand.score(&score("g1", Some(2), 1));
+    assert_eq!((late.status, &late.json()["superseded"]), (202, &json!(true)));
+    let minted = stand.score(&score("g2", None, 3));
+    assert_eq!((minted.status, &minted.json()["revision"]), (202, &json!(1)));
+    let snapshot = stand.get("/v1/rooms/final/snapshot").ok();
+    assert_eq!(snapshot["current_score"]["score"]["home"], 3);
+    stand.put(&op, "final", json!({"state": "closed"})).ok();
+    assert_eq!(stand.score(&score("g3", Some(1), 4)).code(), (409, "room_state".into()));
+}
+
+#[test]
+fn a_score_from_anyone_but_its_provider_now_is_401() {
+    let stand = configured(PROVIDERS);
+    stand.put(&stand.token("op", &["region-ops"]), "final", json!({"matches": ["m1"]})).ok();
+    let body = score("g1", Some(1), 1);
+    let wrong = (401, "bad_signature".to_owned());
+    assert_eq!(stand.score_as("feed", b"another key here", 0, &body).code(), wrong);
+    assert_eq!(stand.score_as("other", b"0123456789abcdef", 0, &body).code(), wrong);
+    assert_eq!(stand.score_as("other", b"fedcba9876543210", 0, &body).code(), wrong, "the body names another provider");
+    assert_eq!(stand.score_as("feed", b"0123456789abcdef", -310, &body).code(), wrong);
+    assert_eq!(stand.score_as("feed", b"0123456789abcdef", 310, &body).code(), wrong);
+    assert_eq!(stand.send("POST", None, "/v1/score-event", &body).code(), wrong);
+    let backend = stand.token("backend", &["backend"]);
+    assert_eq!(stand.post(&backend, "/v1/score-event", &body).code(), wrong, "a bearer posts in development mode only");
+    let mut other_path = Request::post("/v1/score-event?room=final").header("content-type", "application/json");
+    let text = body.to_string();
+    let signature = sign(b"0123456789abcdef", "/v1/score-event", clock::wall().0 / 1000, &text);
+    other_path = other_path.header("x-provider-id", "feed").header("x-signature", signature);
+    assert_eq!(stand.call(other_path, text).code(), (422, "bad_field".into()), "?room= binds in development mode only");
+}
+
+#[test]
+fn a_malformed_score_is_422_with_its_fields_and_a_large_one_413() {
+    let stand = configured(PROVIDERS);
+    let mut body = score("g1", Some(0), 1);
+    body["kind"] = "dive".into();
+    body["minute"] = "<b>".into();
+    body["score"]["away"] = (-1).into();
+    let answer = stand.score(&body);
+    assert_eq!(answer.code(), (422, "bad_field".into()));
+    let fields: Vec<String> =
+        answer.json()["fields"].as_array().unwrap().iter().map(|f| f["field"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(fields, ["revision", "kind", "score.away", "minute"]);
+    let mut large = score("g1", Some(1), 1);
+    large["data"] = "x".repeat(17 * 1024).into();
+    assert_eq!(stand.score(&large).code(), (413, "too_large".into()));
+}
+
+#[test]
+fn a_provider_in_a_loop_is_slowed_at_the_door() {
+    let stand = configured(PROVIDERS);
+    stand.put(&stand.token("op", &["region-ops"]), "final", json!({"matches": ["m1"]})).ok();
+    let refused = (0..300).map(|n| stand.score(&score(&format!("g{n}"), Some(1), 1))).find(|a| a.status == 429);
+    let refused = refused.expect("a burst of 300 is too many");
+    assert_eq!(refused.code(), (429, "rate_limited".into()));
+    assert!(refused.header("retry-after").parse::<u64>().unwrap() >= 1);
+}
+
+#[test]
+fn in_development_mode_a_backend_posts_scores_and_binds_the_match() {
+    let stand = development();
+    let backend = stand.token("backend", &["backend"]);
+    let answer = stand.post(&backend, "/v1/score-event?room=replayed", &score("g1", Some(1), 1));
+    assert_eq!((answer.status, &answer.json()["room_id"]), (202, &json!("replayed")));
+    assert_eq!(stand.post(&backend, "/v1/score-event", &score("g2", Some(1), 2)).status, 202, "bound from now on");
+    let ann = stand.token("ann", &["publisher"]);
+    assert_eq!(
+        stand.post(&ann, "/v1/score-event?room=replayed", &score("g3", Some(1), 1)).code(),
+        (403, "not_allowed".into())
+    );
+}
+
+// ---- the process and its pages
+
+#[test]
+fn health_metrics_and_description_are_there() {
+    let stand = development();
+    stand.get("/healthz/live").ok();
+    let ready = stand.get("/healthz/ready").ok();
+    assert_eq!((&ready["ready"], &ready["durability"]), (&json!(true), &json!("none")));
+    stand.get("/openapi.json").ok();
+    let text = String::from_utf8(stand.get("/metrics").body.to_vec()).unwrap();
+    for line in text.lines() {
+        let plain = line.starts_with("# HELP grandstand_") || line.starts_with("# TYPE grandstand_");
+        let sample = line
+            .rsplit_once(' ')
+            .is_some_and(|(name, value)| name.starts_with("grandstand_") && value.parse::<f64>().is_ok());
+        assert!(plain || sample, "{line}");
+    }
+    assert!(text.contains("grandstand_control_answers_total{status=\"2xx\"} 3"), "{text}");
+    stand.tallies.of(&grandstand_core::names::RoomId::parse("named-room").unwrap());
+    assert!(
+        !String::from_utf8(stand.get("/metrics").body.to_vec()).unwrap().contains("named-room"),
+        "no label of a room"
+    );
+    let inner = configured("internal_listen = \"127.0.0.1:0\"\n");
+    for path in ["/metrics", "/healthz/ready"] {
+        assert_eq!(inner.get(path).code(), (404, "not_found".into()), "{path} is on the internal address");
+    }
+    inner.get("/healthz/live").ok();
+}
+
+#[test]
+fn pages_come_with_a_policy_that_runs_nothing_else() {
+    let stand = development();
+    for path in ["/", "/rooms/any-room"] {
+        let page = stand.get(path);
+        assert_eq!((page.status, page.header("content-type")), (200, "text/html; charset=utf-8"));
+        assert!(page.header("content-security-policy").starts_with("default-src 'none'; script-src 'self'"));
+        assert!(!page.header("content-security-policy").contains("unsafe"));
+        assert_eq!((page.header("x-content-type-options"), page.header("cache-control")), ("nosniff", "no-store"));
+    }
+    assert_eq!(stand.get("/assets/room.js").header("content-type"), "text/javascript; charset=utf-8");
+    for path in ["/assets/nothing.js", "/assets/..%2findex.html", "/assets/ROOM.js"] {
+        assert_eq!(stand.get(path).code(), (404, "not_found".into()), "{path}");
+    }
+    assert_eq!(stand.get("/rooms/UPPER").code(), (400, "bad_room".into()));
+}
+
+#[test]
+fn the_demo_is_one_at_a_time_and_for_development_mode() {
+    let stand = development();
+    let first = stand.call(Request::post("/v1/demo"), "");
+    assert_eq!(first.status, 201);
+    let room = first.json()["room_id"].as_str().unwrap().to_owned();
+    let second = stand.call(Request::post("/v1/demo"), "");
+    assert_eq!((second.status, second.json()["room_id"].as_str()), (200, Some(room.as_str())));
+    let snapshot = stand.get(&format!("/v1/rooms/{room}/snapshot")).ok();
+    assert!(snapshot["recent_comments"].as_array().unwrap().len() >= 3);
+    assert_eq!(configured("").call(Request::post("/v1/demo"), "").code(), (403, "not_allowed".into()));
+}
