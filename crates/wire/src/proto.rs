@@ -7,6 +7,7 @@
 pub(crate) struct Encoder<'a>(pub(crate) &'a mut Vec<u8>);
 
 impl Encoder<'_> {
+    #[inline]
     pub(crate) fn varint(&mut self, mut n: u64) {
         while n >= 0x80 {
             self.0.push(n as u8 | 0x80);
@@ -66,11 +67,16 @@ impl<'a> Decoder<'a> {
     }
 
     /// Errors: a varint above 64 bits, cut short, or longer than it need be.
+    #[inline]
     pub(crate) fn varint(&mut self) -> Result<u64, Broken> {
         if let [b @ 0..0x80, rest @ ..] = self.rest {
             self.rest = rest;
             return Ok(u64::from(*b));
         }
+        self.long_varint()
+    }
+
+    fn long_varint(&mut self) -> Result<u64, Broken> {
         let mut n = 0u64;
         for (i, &b) in self.rest.iter().take(10).enumerate() {
             let bits = u64::from(b & 0x7f);
@@ -102,10 +108,12 @@ impl<'a> Decoder<'a> {
         true
     }
 
+    #[inline]
     pub(crate) fn number_some(&mut self, field: u32) -> Result<Option<u64>, Broken> {
         if self.tag(field, 0) { self.varint().map(Some) } else { Ok(None) }
     }
 
+    #[inline]
     pub(crate) fn number(&mut self, field: u32) -> Result<u64, Broken> {
         self.number_some(field).map(Option::unwrap_or_default)
     }
@@ -122,6 +130,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
+    #[inline]
     pub(crate) fn bytes_some(&mut self, field: u32) -> Result<Option<&'a [u8]>, Broken> {
         if !self.tag(field, 2) {
             return Ok(None);
@@ -134,10 +143,12 @@ impl<'a> Decoder<'a> {
         Ok(Some(bytes))
     }
 
+    #[inline]
     pub(crate) fn text_some(&mut self, field: u32) -> Result<Option<&'a str>, Broken> {
         self.bytes_some(field)?.map(|b| std::str::from_utf8(b).map_err(|_| "a text")).transpose()
     }
 
+    #[inline]
     pub(crate) fn text(&mut self, field: u32) -> Result<&'a str, Broken> {
         self.text_some(field).map(Option::unwrap_or_default)
     }
