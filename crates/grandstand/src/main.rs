@@ -3,6 +3,7 @@
 
 mod credentials;
 mod replay;
+mod serve;
 mod settings;
 mod token;
 mod trace;
@@ -25,6 +26,10 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Run the server. Prints `ready http://ADDRESS` when it takes requests.
+    ///
+    /// Settings: flags, then GRANDSTAND_ variables, then the file, then defaults; see `config reference`.
+    Serve(serve::Args),
     /// Print a signed token, and nothing else, to stdout.
     Token(token::Args),
     /// Print or check the server's settings.
@@ -165,6 +170,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<ExitCode> {
     match command {
+        Command::Serve(args) => serve::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Config { what } => settings::run(&what),
         Command::Replay(args) => replay(args),

@@ -421,8 +421,11 @@ async fn post_scores(
 ) -> Result<()> {
     let mut bound: Vec<String> = Vec::new();
     while let Some(score) = steps.recv().await {
-        if !bound.contains(&score.match_id) {
-            bound.push(score.match_id.clone());
+        // Each run is a new telling of the match: without its id the second would be all repeats, and two rooms that play the
+        // same match would hear each other.
+        let match_id = format!("{}:{run}", score.match_id);
+        if !bound.contains(&match_id) {
+            bound.push(match_id.clone());
             let from = bound.len().saturating_sub(MATCHES_KEPT);
             let change = json!({ "matches": &bound[from..] });
             match room::put(&http, &room, &change, "a fixture list is replayed").await {
@@ -432,9 +435,8 @@ async fn post_scores(
             }
         }
         let event = ScoreEvent {
-            match_id: score.match_id,
-            // Each run is a new telling of the match: without its id the second would be all repeats.
-            event_id: format!("{run}:{}", score.event),
+            match_id,
+            event_id: score.event,
             provider: PROVIDER.to_owned(),
             revision: Some(score.revision),
             kind: score.kind.to_owned(),

@@ -20,6 +20,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use grandstand_core::text::{NAME_BYTES_MAX, NAME_CLUSTERS_MAX, check_name};
+use unicode_segmentation::UnicodeSegmentation as _;
+
 /// A silence above this is where two recordings were joined, not a pause of the room.
 pub const GAP_MAX: Duration = Duration::from_secs(10 * 60);
 /// What is left of such a gap.
@@ -255,8 +258,8 @@ fn spoken(text: &str) -> Cow<'_, str> {
     if inner.contains('\t') { Cow::Owned(inner.replace('\t', " ")) } else { inner }
 }
 
-/// An author under the platform's own id, cut to what the protocol lets a user have (id and name 64 bytes, eight badges of
-/// 32 bytes); one without an id becomes one of the crowd.
+/// An author under the platform's own id, cut to what the protocol lets a user have (64 bytes of id, eight badges of 32
+/// bytes); one without an id becomes one of the crowd.
 pub(crate) fn author(platform: &str, id: Option<&str>, name: Option<&str>, badges: Vec<String>, entry: u64) -> Author {
     let clean = |text: &str, bytes: usize| {
         let mut out: String = text.chars().filter(|c| !c.is_control()).collect();
@@ -266,11 +269,13 @@ pub(crate) fn author(platform: &str, id: Option<&str>, name: Option<&str>, badge
         out
     };
     let id = id.map(|id| clean(id, 60 - platform.len())).filter(|id| !id.is_empty());
-    let name = name.map(|n| clean(n.trim(), 64)).filter(|n| !n.is_empty());
+    // The server's rule for names decides; one that breaks it is cut at its 32 characters, or is the id.
+    let short = |n: &str| n.graphemes(true).take(NAME_CLUSTERS_MAX).collect::<String>();
+    let name = name.map(|n| clean(short(n.trim()).trim(), NAME_BYTES_MAX)).filter(|n| check_name(n).is_ok());
     let badges: Vec<String> = badges.iter().map(|b| clean(b, 32)).filter(|b| !b.is_empty()).take(8).collect();
     match id {
         Some(id) => {
-            let name = name.unwrap_or_else(|| id.clone());
+            let name = name.unwrap_or_else(|| clean(&short(&id), NAME_BYTES_MAX));
             Author { id: format!("{platform}:{id}"), name, badges }
         }
         None => {

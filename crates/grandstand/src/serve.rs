@@ -1,0 +1,128 @@
+//! `grandstand serve`: the server as a process, its settings, its log lines and its signals.
+//!
+//! The first SIGTERM or SIGINT drains: viewers are told to come back, what was admitted is finished, exit code 0 within ten
+//! seconds. A second one ends the process at once; every acknowledged event is in the log by then. SIGXFSZ is caught so that
+//! a file-size limit comes back as the write's own error, which the server answers with `no_space`.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use grandstand_server::config::{Config, LogFormat};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use crate::settings;
+
+/// A drain that takes longer is ended, a little before whoever sent the signal loses patience at 10 s.
+const STOP: Duration = Duration::from_millis(9_500);
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Settings in TOML. Without a file the server is in development mode: loopback, rooms on first use, guests.
+    #[arg(long, env = "GRANDSTAND_CONFIG")]
+    config: Option<PathBuf>,
+    /// Folder of the log, the catalog and the keys; made when it does not exist.
+    #[arg(long)]
+    data: Option<PathBuf>,
+    /// Address to listen on; port 0 takes a free one.
+    #[arg(long)]
+    listen: Option<String>,
+    /// Any other setting, as in `config reference`: `--set durability=none`. May be given several times.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let mut flags = Vec::new();
+    for set in &args.set {
+        let (key, value) = set.split_once('=').with_context(|| format!("--set {set}: expected KEY=VALUE"))?;
+        flags.push((key.to_owned(), value.to_owned()));
+    }
+    flags.extend(args.data.iter().map(|d| ("data".to_owned(), d.display().to_string())));
+    flags.extend(args.listen.iter().map(|l| ("listen".to_owned(), l.clone())));
+    let config = match settings::load(flags, args.config.as_deref()) {
+        Ok(config) => config,
+        Err(faults) => return Ok(settings::tell(&faults)),
+    };
+    log_to_stderr(&config)?;
+    // Not by the log: no filter hides what an operator must know.
+    for warning in config.warnings() {
+        eprintln!("warning: {warning}");
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(serve(config))
+}
+
+async fn serve(config: Config) -> Result<ExitCode> {
+    // Before the server: a signal during a long recovery is not lost.
+    let mut stop = Stop::new()?;
+    let _file_limit = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
+    let starting = tokio::task::spawn_blocking(move || grandstand_server::process::start(config));
+    let running = tokio::select! {
+        started = starting => started??,
+        name = stop.next() => {
+            eprintln!("{name} before the server was ready");
+            // The recovery writes nothing that the next start does not read.
+            std::process::exit(0);
+        }
+    };
+    let mut out = std::io::stdout();
+    writeln!(out, "ready http://{}", running.address)?;
+    out.flush()?;
+    if let Some(internal) = running.internal {
+        eprintln!("metrics on http://{internal}/metrics");
+    }
+
+    let name = stop.next().await;
+    tracing::info!(signal = name, "draining");
+    let stopping = tokio::task::spawn_blocking(move || running.stop());
+    tokio::select! {
+        stopped = stopping => {
+            stopped?;
+            Ok(ExitCode::SUCCESS)
+        }
+        name = stop.next() => {
+            eprintln!("{name} again: ending at once");
+            std::process::exit(1);
+        }
+        () = tokio::time::sleep(STOP) => {
+            eprintln!("not drained within {} s: ending", STOP.as_secs());
+            std::process::exit(1);
+        }
+    }
+}
+
+struct Stop {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Stop {
+    fn new() -> Result<Stop> {
+        Ok(Stop { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+fn log_to_stderr(config: &Config) -> Result<()> {
+    let filter =
+        EnvFilter::try_new(&config.log_filter).with_context(|| format!("log.filter = {:?}", config.log_filter))?;
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
+    let done = match config.log_format {
+        LogFormat::Full => log.try_init(),
+        LogFormat::Compact => log.compact().try_init(),
+    };
+    done.map_err(|e| anyhow::anyhow!("starting the log: {e}"))
+}
