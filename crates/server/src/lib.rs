@@ -11,5 +11,4 @@ pub mod failpoint;
 pub mod gateway;
 pub mod link;
 pub mod metrics;
-pub mod process;
 pub mod shard;

@@ -226,7 +226,7 @@ fn a_guest_may_talk_where_the_room_takes_guests() {
     assert_eq!(stand.comment(token, "members", "k", "hi").code(), (403, "not_allowed".into()));
     let refused = stand.send("POST", None, "/v1/guest", &json!({"name": "Terrace", "room_id": "members"}));
     assert_eq!(refused.code(), (403, "not_allowed".into()));
-    for name in ["", "a\u{202e}b", &"x".repeat(65)] {
+    for name in ["", "a\nb", &"x".repeat(33)] {
         assert_eq!(stand.send("POST", None, "/v1/guest", &json!({"name": name})).code(), (422, "bad_field".into()));
     }
     assert_eq!(

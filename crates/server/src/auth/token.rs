@@ -17,6 +17,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use grandstand_core::names::UserId;
 use grandstand_core::time::Wall;
+use grandstand_wire::limits::BADGE_BYTES_MAX;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::de::IgnoredAny;
@@ -118,7 +119,7 @@ impl Claims {
             Some(name) => display_name(name).ok_or(AuthFault::Claim("name"))?,
             None => user.as_str().into(),
         };
-        let badges = list(&self.badges, 8, "badges", |b| display_name(b).filter(|b| b.len() <= 64))?;
+        let badges = list(&self.badges, 8, "badges", |b| display_name(b).filter(|b| b.len() <= BADGE_BYTES_MAX))?;
         let follows = list(&self.follows, 200, "follows", UserId::parse)?;
         let rooms = match &self.rooms {
             Some(_) => Some(list(&self.rooms, 128, "rooms", RoomPattern::parse)?.into()),
@@ -774,7 +775,7 @@ mod tests {
             r#""rooms":"*""#,
             r#""rooms":["A"]"#,
             r#""name":7"#,
-            r#""name":"a\u202eb""#,
+            r#""name":"a\nb""#,
             r#""badges":[1]"#,
             r#""follows":[""]"#,
         ] {

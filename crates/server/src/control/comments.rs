@@ -13,6 +13,7 @@ use grandstand_core::text;
 use grandstand_wire::codes::ErrorCode;
 use grandstand_wire::event::{ModerationPending, PublishAck};
 use grandstand_wire::json::Value;
+use grandstand_wire::limits::{BADGE_BYTES_MAX, BADGES_MAX};
 use http::{HeaderValue, Response, StatusCode, header};
 
 use super::Shared;
@@ -96,9 +97,10 @@ fn author(room: &RoomId, identity: &Identity, fields: &mut Fields<'_>) -> Result
     let mut other = Fields::of(other.clone());
     let user = other.need("id", UserId::RULE, |v| v.as_str().and_then(UserId::parse));
     let name = other.get("name", "must be a display name", |v| v.as_str().and_then(auth::display_name));
-    let badges = other.get("badges", "must be at most 8 short texts", |v| match v {
-        Value::Array(items) if items.len() <= 8 => {
-            items.iter().map(|b| b.as_str().and_then(auth::display_name)).collect::<Option<Vec<_>>>()
+    let badge = |b: &str| auth::display_name(b).filter(|b| b.len() <= BADGE_BYTES_MAX);
+    let badges = other.get("badges", "must be at most 8 names of at most 32 bytes", |v| match v {
+        Value::Array(items) if items.len() <= BADGES_MAX => {
+            items.iter().map(|b| b.as_str().and_then(badge)).collect::<Option<Vec<_>>>()
         }
         _ => None,
     });

@@ -25,7 +25,7 @@ pub async fn guest(State(control): State<Shared>, ask: Ask) -> Result<Response<B
     };
     let mut fields = ask.object()?;
     let room = fields.get("room_id", RoomId::RULE, |v| v.as_str().and_then(RoomId::parse));
-    let name_rule = "must be 1 to 64 characters without controls";
+    let name_rule = "must be 1 to 32 characters on one line, at most 64 bytes";
     let name = fields.need("name", name_rule, |v| v.as_str().and_then(auth::display_name));
     fields.check(ErrorCode::BadField)?;
     if let Some(room) = room

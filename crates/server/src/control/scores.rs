@@ -46,7 +46,6 @@ pub async fn post(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
         && let Err(retry_after) = control.score_rates.take(score.match_id.as_str().into(), clock::mono())
     {
         return Err(Problem::new(ErrorCode::RateLimited, "too many score events for this match")
-            .with("reason", "match_rate")
             .after(Delay { retry_after, spread: retry_after }));
     }
     let match_id = score.match_id.clone();
