@@ -1,6 +1,6 @@
 //! What a run measured, and whether its checks hold.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -101,14 +101,23 @@ pub struct Report {
     pub skipped: u64,
     pub frames: u64,
     pub bytes: u64,
+    /// Publish to delivery over all viewers, then by transport: a long-poll is answered at most once a second.
     pub comments: Latency,
     pub scores: Latency,
+    pub comments_by: BTreeMap<String, Latency>,
+    pub scores_by: BTreeMap<String, Latency>,
     pub reconnects: u64,
     pub closes: BTreeMap<u16, u64>,
     pub faults: BTreeMap<String, u64>,
     pub server: Option<Server>,
     pub checks: Vec<Check>,
     pub passed: bool,
+}
+
+fn by_transport(seen: &[Seen], member: fn(&Seen) -> &BTreeMap<String, Buckets>) -> BTreeMap<String, Latency> {
+    let names: BTreeSet<&String> = seen.iter().flat_map(|s| member(s).keys()).collect();
+    let of = |name: &String| Latency::of(seen.iter().filter_map(|s| member(s).get(name)));
+    names.into_iter().map(|name| (name.clone(), of(name))).collect()
 }
 
 /// Usage of the server's processes at the four moments of a run, and the deliveries between the two middle ones.
@@ -190,8 +199,10 @@ impl Report {
             skipped: sum(|s| s.skipped),
             frames: sum(|s| s.frames),
             bytes: sum(|s| s.bytes),
-            comments: Latency::of(seen.iter().map(|s| &s.comments)),
-            scores: Latency::of(seen.iter().map(|s| &s.scores)),
+            comments: Latency::of(seen.iter().flat_map(|s| s.comments.values())),
+            scores: Latency::of(seen.iter().flat_map(|s| s.scores.values())),
+            comments_by: by_transport(seen, |s| &s.comments),
+            scores_by: by_transport(seen, |s| &s.scores),
             reconnects: sum(|s| s.reconnects),
             closes,
             faults,
@@ -229,12 +240,11 @@ impl Report {
             println!("  fault {n}: {what}");
         }
         println!("\n{:<28} {:>10} {:>9} {:>9} {:>9} {:>9}", "latency, ms", "n", "p50", "p99", "p99.9", "max");
-        for (name, l) in [
-            ("comment: publish to ack", self.acks),
-            ("comment: publish to delivery", self.comments),
-            ("score: post to ack", self.score_acks),
-            ("score: post to delivery", self.scores),
-        ] {
+        let mut rows = vec![("comment: publish to ack".to_owned(), self.acks)];
+        rows.extend(self.comments_by.iter().map(|(by, l)| (format!("comment: to delivery by {by}"), *l)));
+        rows.push(("score: post to ack".to_owned(), self.score_acks));
+        rows.extend(self.scores_by.iter().map(|(by, l)| (format!("score: to delivery by {by}"), *l)));
+        for (name, l) in rows {
             if l.n > 0 {
                 println!(
                     "{name:<28} {:>10} {:>9.1} {:>9.1} {:>9.1} {:>9.1}",

@@ -30,6 +30,8 @@ const CONNECTING_MAX: usize = 256;
 const PER_ADDRESS: usize = 2_000;
 /// Everyone should be in by then.
 const CONNECT_MAX: Duration = Duration::from_secs(120);
+/// The transports a viewer can have, in the order of their histograms.
+const LADDER: [Transport; 3] = [Transport::Ws, Transport::Sse, Transport::Poll];
 const WAKE: Token = Token(usize::MAX);
 /// A viewer that gets nothing for so long after the last publish gets nothing more.
 const QUIET: Duration = Duration::from_secs(15);
@@ -45,8 +47,9 @@ pub struct Seen {
     pub skipped: u64,
     pub frames: u64,
     pub bytes: u64,
-    pub comments: Buckets,
-    pub scores: Buckets,
+    /// Publish to delivery, by transport.
+    pub comments: BTreeMap<String, Buckets>,
+    pub scores: BTreeMap<String, Buckets>,
     /// Failed checks.
     pub duplicates: u64,
     pub missing_pseq: u64,
@@ -122,8 +125,8 @@ pub struct Viewers {
     scratch: Vec<u8>,
     events: Vec<Event>,
     rng: Rng,
-    comments: Histogram<u64>,
-    scores: Histogram<u64>,
+    comments: [Histogram<u64>; 3],
+    scores: [Histogram<u64>; 3],
     seen: Seen,
     last_delivery: Instant,
 }
@@ -170,8 +173,8 @@ impl Viewers {
             scratch: vec![0; 256 << 10],
             events: Vec::new(),
             rng: Rng::new(micros()),
-            comments: new_histogram(),
-            scores: new_histogram(),
+            comments: std::array::from_fn(|_| new_histogram()),
+            scores: std::array::from_fn(|_| new_histogram()),
             seen: Seen::default(),
             last_delivery: now,
         };
@@ -239,8 +242,12 @@ impl Viewers {
             self.seen.skipped += viewer.skipped;
         }
         self.seen.viewers = self.viewers.iter().filter(|v| v.greeted).count() as u64;
-        self.seen.comments = Buckets::of(&self.comments);
-        self.seen.scores = Buckets::of(&self.scores);
+        let by_transport = |all: &[Histogram<u64>; 3]| {
+            let named = LADDER.iter().map(|t| t.name().to_owned()).zip(all).filter(|(_, h)| !h.is_empty());
+            named.map(|(name, histogram)| (name, Buckets::of(histogram))).collect()
+        };
+        self.seen.comments = by_transport(&self.comments);
+        self.seen.scores = by_transport(&self.scores);
         self.seen
     }
 
@@ -563,14 +570,15 @@ impl Viewers {
                     }
                     viewer.pseq = event.pseq;
                 }
+                let rung = LADDER.iter().position(|t| *t == viewer.transport).unwrap_or(0);
                 let latency = match event.kind {
                     Kind::Comment => {
                         viewer.comments += 1;
-                        &mut self.comments
+                        &mut self.comments[rung]
                     }
                     Kind::Score => {
                         viewer.scores += 1;
-                        &mut self.scores
+                        &mut self.scores[rung]
                     }
                     _ => return true,
                 };
