@@ -11,4 +11,5 @@ pub mod failpoint;
 pub mod gateway;
 pub mod link;
 pub mod metrics;
+pub mod process;
 pub mod shard;
