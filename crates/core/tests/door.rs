@@ -1,0 +1,361 @@
+//! What the owner's door answers, one rule a test.
+
+use std::time::Duration;
+
+use grandstand_core::ids::{Epoch, EventId, Seq};
+use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
+use grandstand_core::owner::{
+    Answer, Author, Code, Command, Failure, GiftIn, Output, Owner, Publish, RoomChange, Settings, Standing, Tag,
+};
+use grandstand_core::record::{Body, Gift, Policy, RetractTarget, RoomState, Verdict};
+use grandstand_core::time::{Mono, Wall};
+
+struct Door {
+    owner: Owner,
+    now: Mono,
+    wall: Wall,
+    tags: Tag,
+}
+
+fn room() -> RoomId {
+    RoomId::parse("a").unwrap()
+}
+fn user(name: &str) -> UserId {
+    UserId::parse(name).unwrap()
+}
+
+impl Door {
+    fn new(settings: Settings, change: RoomChange) -> Door {
+        let (now, wall) = (Mono(1_000_000), Wall(1_000_000));
+        let mut owner = Owner::new(settings, now, wall);
+        owner.start(Epoch::new(1).unwrap());
+        let mut door = Door { owner, now, wall, tags: 0 };
+        assert!(matches!(door.put(change), Answer::Room { version: 1, .. }));
+        door
+    }
+
+    fn plain() -> Door {
+        Door::new(Settings::default(), RoomChange::default())
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now = self.now + time;
+        self.wall = self.wall + time;
+    }
+
+    fn submit(&mut self, command: Command) -> Tag {
+        self.tags += 1;
+        self.owner.submit(self.tags, command, self.now, self.wall);
+        self.tags
+    }
+
+    fn commit(&mut self) {
+        if self.owner.seal(self.now, self.wall).is_some() {
+            self.owner.on_committed(self.now, self.wall);
+        }
+    }
+
+    /// Every answer waiting, by tag.
+    fn answers(&mut self) -> Vec<(Tag, Answer)> {
+        let outputs = std::iter::from_fn(|| self.owner.poll());
+        let answer = |output| match output {
+            Output::Answer { tag, answer } => Some((tag, answer)),
+            Output::Committed(_) | Output::NeedVerdict { .. } => None,
+        };
+        outputs.filter_map(answer).collect()
+    }
+
+    fn ask(&mut self, command: Command) -> Answer {
+        let tag = self.submit(command);
+        self.commit();
+        let mut answers = self.answers();
+        assert_eq!(answers.len(), 1, "{answers:?}");
+        assert_eq!(answers[0].0, tag);
+        answers.remove(0).1
+    }
+
+    fn put(&mut self, change: RoomChange) -> Answer {
+        self.ask(Command::PutRoom { room: room(), change, if_version: None })
+    }
+
+    fn say(&mut self, who: &str, key: &str) -> Answer {
+        self.ask(comment(who, key, "hi", Standing::Viewer))
+    }
+}
+
+fn comment(who: &str, key: &str, text: &str, standing: Standing) -> Command {
+    let author = Author { user: user(who), display: who.into(), badges: [].into(), standing };
+    let client_msg_id = ClientMsgId::parse(key).unwrap();
+    Command::Publish(Publish { room: room(), author, client_msg_id, text: text.into(), reply_to: None })
+}
+
+fn id(answer: &Answer) -> EventId {
+    match answer {
+        Answer::Published { event_id, .. } => *event_id,
+        Answer::Done { event_id: Some(event_id) } => *event_id,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refused(answer: &Answer) -> (Code, Option<Duration>) {
+    match answer {
+        Answer::Reject(reject) => (reject.code, reject.retry_after),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn nothing_is_answered_or_seen_before_the_commit() {
+    let mut door = Door::plain();
+    door.submit(comment("u", "k", "hi", Standing::Viewer));
+    let batch = door.owner.seal(door.now, door.wall).unwrap();
+    assert_eq!(batch.len(), 1);
+    assert_eq!(door.owner.poll(), None);
+    assert_eq!(door.owner.room(&room()).unwrap().accepted, 0);
+    assert!(door.owner.seal(door.now, door.wall).is_none(), "one batch in flight");
+    door.owner.on_committed(door.now, door.wall);
+    assert_eq!(door.owner.room(&room()).unwrap().recent.len(), 1);
+}
+
+#[test]
+fn a_failed_batch_is_refused_with_its_reason_and_its_ids_are_given_again() {
+    let mut door = Door::plain();
+    door.submit(comment("u", "k", "hi", Standing::Viewer));
+    let lost = door.owner.seal(door.now, door.wall).unwrap();
+    door.owner.on_failed(Failure::NoSpace, door.now, door.wall);
+    let answers = door.answers();
+    assert_eq!(refused(&answers[0].1).0, Code::NoSpace);
+    assert!(refused(&answers[0].1).1.is_some());
+    assert_eq!(id(&door.say("u", "k")), lost[0].event_id());
+}
+
+#[test]
+fn a_second_publish_of_a_key_waits_for_the_first_and_gets_its_answer() {
+    let mut door = Door::plain();
+    let first = door.submit(comment("u", "k", "hi", Standing::Viewer));
+    let second = door.submit(comment("u", "k", "hi", Standing::Viewer));
+    let other = door.submit(comment("u", "k", "ho", Standing::Viewer));
+    let answers = door.answers();
+    assert_eq!((answers.len(), answers[0].0), (1, other));
+    assert_eq!(refused(&answers[0].1).0, Code::IdempotencyConflict);
+    door.commit();
+    let answers: std::collections::BTreeMap<Tag, Answer> = door.answers().into_iter().collect();
+    assert_eq!(id(&answers[&first]), id(&answers[&second]));
+    assert!(matches!(answers[&first], Answer::Published { duplicate: false, .. }));
+    assert!(matches!(answers[&second], Answer::Published { duplicate: true, .. }));
+}
+
+#[test]
+fn a_user_has_a_burst_of_forty_and_retries_are_free() {
+    let mut door = Door::plain();
+    for n in 0..40 {
+        id(&door.say("u", &format!("k{n}")));
+        id(&door.say("u", "k0"));
+    }
+    assert_eq!(refused(&door.say("u", "k40")), (Code::UserRate, Some(Duration::from_millis(500))));
+    id(&door.say("v", "k40"));
+    door.pass(Duration::from_millis(500));
+    id(&door.say("u", "k40"));
+}
+
+#[test]
+fn a_room_has_a_rate_and_a_backend_has_none() {
+    let mut door = Door::new(Settings::default(), RoomChange { rate: Some(3), ..RoomChange::default() });
+    for who in ["a", "b", "c"] {
+        id(&door.say(who, "k"));
+    }
+    assert_eq!(refused(&door.say("d", "k")).0, Code::RoomRate);
+    for n in 0..100 {
+        id(&door.ask(comment("d", &format!("b{n}"), "hi", Standing::Backend)));
+    }
+}
+
+#[test]
+fn slow_mode_is_told_in_log_time_and_its_end_is_an_event() {
+    let mut door = Door::plain();
+    let slow = RoomChange {
+        slow_mode_seconds: Some(30),
+        slow_mode_for: Some(Duration::from_secs(60)),
+        ..RoomChange::default()
+    };
+    door.put(slow);
+    id(&door.say("u", "k1"));
+    door.pass(Duration::from_secs(10));
+    assert_eq!(refused(&door.say("u", "k2")), (Code::SlowMode, Some(Duration::from_secs(20))));
+    id(&door.ask(comment("m", "k1", "hi", Standing::Moderator)));
+    id(&door.ask(comment("m", "k2", "hi", Standing::Moderator)));
+    assert_eq!(door.owner.next_deadline(), Some(door.now + Duration::from_secs(50)));
+    door.pass(Duration::from_secs(50));
+    door.owner.on_deadline(door.now, door.wall);
+    let batch = door.owner.seal(door.now, door.wall).unwrap();
+    let told = batch.iter().find_map(|r| match &r.body {
+        Body::Config(config) => Some((config.slow_mode_seconds, config.until_ts)),
+        _ => None,
+    });
+    assert_eq!(told, Some((Some(0), Some(None))));
+    door.owner.on_failed(Failure::Overloaded, door.now, door.wall);
+    assert!(door.owner.next_deadline().is_some_and(|at| at <= door.now), "an end that was not written is due again");
+}
+
+#[test]
+fn a_ban_in_the_same_batch_refuses_what_waits_behind_it() {
+    let mut door = Door::plain();
+    let before = door.submit(comment("u", "k1", "hi", Standing::Viewer));
+    door.submit(Command::Ban { room: room(), user: user("u"), until: None, reason: "".into() });
+    let behind = door.submit(comment("u", "k2", "hi", Standing::Viewer));
+    door.commit();
+    let answers: std::collections::BTreeMap<Tag, Answer> = door.answers().into_iter().collect();
+    id(&answers[&before]);
+    assert_eq!(refused(&answers[&behind]).0, Code::Banned);
+    assert_eq!(refused(&door.say("u", "k1")).0, Code::Banned, "ban comes before idempotency");
+    door.ask(Command::Unban { room: room(), user: user("u") });
+    id(&door.say("u", "k2"));
+    assert_eq!(door.ask(Command::Unban { room: room(), user: user("u") }), Answer::Done { event_id: None });
+}
+
+#[test]
+fn a_ban_ends_by_itself_in_log_time() {
+    let mut door = Door::plain();
+    let until = Some(door.wall + Duration::from_secs(5));
+    door.ask(Command::Ban { room: room(), user: user("u"), until, reason: "".into() });
+    assert_eq!(refused(&door.say("u", "k")).0, Code::Banned);
+    door.pass(Duration::from_secs(5));
+    id(&door.say("u", "k"));
+}
+
+#[test]
+fn a_full_queue_refuses_comments_and_still_takes_operators() {
+    let mut door =
+        Door::new(Settings { pending_max: 2, pending_priority_max: 1, ..Settings::default() }, RoomChange::default());
+    for n in 0..3 {
+        door.submit(comment("u", &format!("k{n}"), "hi", Standing::Viewer));
+    }
+    for _ in 0..2 {
+        door.submit(Command::Unban { room: room(), user: user("x") });
+    }
+    let early = door.answers();
+    let codes: Vec<_> = early.iter().map(|(tag, answer)| (*tag, refused(answer).0)).collect();
+    assert_eq!(codes, [(4, Code::Overloaded), (6, Code::Overloaded)]);
+    assert!(early.iter().all(|(_, answer)| refused(answer).1.is_some()));
+    door.commit();
+    assert_eq!(door.answers().len(), 3);
+    assert_eq!(door.owner.n_pending(), 0);
+}
+
+#[test]
+fn a_strict_room_publishes_nothing_without_an_allow_of_the_policy_in_force() {
+    let strict = || RoomChange { moderation_policy: Some(Policy::PreModerateStrict), ..RoomChange::default() };
+    for (verdict, published) in [(Some(Verdict::Allow), true), (Some(Verdict::Flag), false), (None, false)] {
+        let mut door = Door::new(Settings::default(), strict());
+        let tag = door.submit(comment("u", "k", "hi", Standing::Viewer));
+        assert!(matches!(door.owner.poll(), Some(Output::NeedVerdict { tag: t, .. }) if t == tag));
+        door.owner.on_verdict(tag, verdict, door.now, door.wall);
+        door.commit();
+        let answers = door.answers();
+        match published {
+            true => drop(id(&answers[0].1)),
+            false => assert!(matches!(answers[0].1, Answer::Pending { .. }), "{answers:?}"),
+        }
+    }
+    // Under way when the room is made strict: no verdict under this policy, not published, key free.
+    let mut door = Door::plain();
+    door.submit(Command::PutRoom { room: room(), change: strict(), if_version: None });
+    door.submit(comment("u", "k", "hi", Standing::Viewer));
+    door.commit();
+    assert!(matches!(door.answers()[1].1, Answer::Pending { .. }));
+    assert_eq!(door.owner.room(&room()).unwrap().accepted, 0);
+}
+
+#[test]
+fn a_late_verdict_is_decided_by_the_policy_and_a_block_is_told() {
+    let moderated = RoomChange { moderation_policy: Some(Policy::PreModerate), ..RoomChange::default() };
+    let mut door = Door::new(Settings::default(), moderated);
+    let blocked = door.submit(comment("u", "k1", "hi", Standing::Viewer));
+    let late = door.submit(comment("u", "k2", "hi", Standing::Viewer));
+    door.owner.on_verdict(blocked, Some(Verdict::Block), door.now, door.wall);
+    assert_eq!(door.owner.next_deadline(), Some(door.now + Duration::from_millis(80)));
+    door.pass(Duration::from_millis(80));
+    door.owner.on_deadline(door.now, door.wall);
+    door.commit();
+    let answers: std::collections::BTreeMap<Tag, Answer> = door.answers().into_iter().collect();
+    assert_eq!(refused(&answers[&blocked]).0, Code::ModerationFailed);
+    id(&answers[&late]);
+}
+
+#[test]
+fn a_retract_hides_the_comment_once_and_an_unknown_id_is_silent() {
+    let mut door = Door::plain();
+    let shown = id(&door.say("u", "k1"));
+    id(&door.say("v", "k1"));
+    let retract = |target| Command::Retract { room: room(), target, reason: "".into() };
+    let first = door.ask(retract(RetractTarget::Event(shown)));
+    assert_eq!(door.ask(retract(RetractTarget::Event(shown))), first);
+    assert_eq!(door.owner.room(&room()).unwrap().recent.len(), 1);
+    let beyond = EventId::at(shown.epoch(), Seq::new(shown.seq().value() + 1_000).unwrap());
+    assert_eq!(door.ask(retract(RetractTarget::Event(beyond))), Answer::Done { event_id: None });
+    id(&door.ask(retract(RetractTarget::All)));
+    assert!(door.owner.room(&room()).unwrap().recent.is_empty());
+    id(&door.say("u", "k2"));
+    assert_eq!(door.owner.room(&room()).unwrap().recent.len(), 1);
+}
+
+#[test]
+fn a_gift_is_logged_once_by_its_id() {
+    let mut door = Door::plain();
+    let gift = |count| {
+        let gift_id = Key::parse("pay-1").unwrap();
+        let (display, item, currency) = ("u".into(), "rose".into(), "EUR".into());
+        let gift = Gift { gift_id, display, item, count, amount_micros: 5, currency };
+        Command::Gift(GiftIn { room: room(), user: user("u"), gift })
+    };
+    let (one, two) = (door.submit(gift(1)), door.submit(gift(1)));
+    door.commit();
+    let answers: std::collections::BTreeMap<Tag, Answer> = door.answers().into_iter().collect();
+    assert_eq!(answers[&one], answers[&two]);
+    assert_eq!(door.ask(gift(1)), answers[&one]);
+    assert_eq!(refused(&door.ask(gift(2))).0, Code::IdempotencyConflict);
+    assert_eq!(door.owner.room(&room()).unwrap().pseq.0, 1);
+}
+
+#[test]
+fn a_closed_room_takes_no_comment_and_a_stale_change_is_refused() {
+    let mut door = Door::plain();
+    let close = RoomChange { state: Some(RoomState::Closed), ..RoomChange::default() };
+    let at = |version| Command::PutRoom { room: room(), change: close.clone(), if_version: Some(version) };
+    let kept = id(&door.say("u", "k1"));
+    assert_eq!(refused(&door.ask(at(7))).0, Code::Stale);
+    assert!(matches!(door.ask(at(1)), Answer::Room { version: 2, .. }));
+    assert!(matches!(door.ask(at(2)), Answer::Room { version: 2, .. }), "nothing to change is no new version");
+    assert_eq!(refused(&door.say("u", "k2")).0, Code::RoomState);
+    assert_eq!(id(&door.say("u", "k1")), kept, "a retry is answered in a closed room");
+}
+
+#[test]
+fn a_room_that_is_not_there_is_told_so() {
+    let mut owner = Owner::new(Settings::default(), Mono(0), Wall(0));
+    owner.start(Epoch::new(1).unwrap());
+    owner.submit(1, comment("u", "k", "hi", Standing::Viewer), Mono(0), Wall(0));
+    let Some(Output::Answer { answer, .. }) = owner.poll() else { panic!("an answer") };
+    assert_eq!(refused(&answer).0, Code::NoRoom);
+}
+
+#[test]
+fn an_epoch_that_is_full_is_followed_by_the_next_one() {
+    let mut door = Door::new(Settings { seq_max: 3, ..Settings::default() }, RoomChange::default());
+    let ids: Vec<EventId> = (0..6).map(|n| id(&door.say("u", &format!("k{n}")))).collect();
+    assert!(ids.is_sorted_by(|a, b| a < b));
+    let epochs: Vec<(u32, u64)> = door.owner.epochs().iter().map(|s| (s.epoch.value(), s.last_seq.value())).collect();
+    assert_eq!(epochs, [(1, 3), (2, 3), (3, 1)]);
+}
+
+#[test]
+fn a_user_who_has_been_quiet_is_forgotten_and_nobody_else() {
+    let mut door = Door::plain();
+    id(&door.say("u", "k1"));
+    door.pass(Duration::from_secs(599));
+    id(&door.say("v", "k1"));
+    door.pass(Duration::from_secs(1));
+    let again = door.say("u", "k1");
+    assert!(matches!(again, Answer::Published { duplicate: false, .. }), "ten minutes are over");
+    assert!(matches!(door.say("v", "k1"), Answer::Published { duplicate: true, .. }));
+}
