@@ -477,7 +477,7 @@ impl Harness {
         for (r, u, k) in (0..2).flat_map(|r| (0..3).flat_map(move |u| (0..4).map(move |k| (r, u, k)))) {
             let known = logged.get(&(room(r), user(u), key(k)));
             let text = known.map_or("one", |(_, text)| text);
-            self.submit(publish(room(r), user(u), key(k), &text.to_owned()));
+            self.submit(publish(room(r), user(u), key(k), text));
             let tag = self.tags;
             self.drain()?;
             match (known, self.answers.get(&tag)) {
