@@ -192,6 +192,10 @@ impl<T> Faulty<T> {
         &mut self.inner
     }
 
+    pub fn into_inner(self) -> T {
+        self.inner
+    }
+
     fn write<R>(
         &mut self,
         all: impl FnOnce(&mut T) -> Result<R, WriteFault>,

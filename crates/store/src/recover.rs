@@ -4,7 +4,7 @@
 //! longer read. What it must never do: go on from less than was acknowledged without saying so. A log that ends before its own
 //! checkpoint lost records; a log whose beginning was deleted cannot be read in place of a checkpoint.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use grandstand_core::dedupe;
 use grandstand_core::ids::Position;
@@ -17,6 +17,9 @@ use grandstand_wire::checkpoint;
 use crate::catalog::{Catalog, Checkpoint};
 use crate::fault::Fault;
 use crate::log::{LogReader, PAGE_ROWS_MAX};
+
+/// Pages decoded and not yet taken in: a megabyte or two.
+const PAGES_AHEAD: usize = 4;
 
 /// What to do about a log that ends before its checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -152,21 +155,43 @@ fn restore(owner: &mut Owner, log: &mut dyn LogReader, saved: Saved) -> Result<u
     Ok(n_keys)
 }
 
-/// Every record after `after` up to `upto`, in order.
+/// Every record after `after` up to `upto`, in order. Beyond one page, the next ones are read and decoded on a thread of their own
+/// while the owner takes in the last: both are half of the work.
 fn scan(
     log: &mut dyn LogReader,
     after: Position,
     upto: Position,
     mut each: impl FnMut(&Arc<Record>),
 ) -> Result<(), Fault> {
-    let mut at = after;
-    while at < upto {
-        let page = log.scan(at, PAGE_ROWS_MAX)?;
-        let Some(last) = page.last() else { break };
-        at = last.event_id().position();
+    let mut take = |page: &[Arc<Record>]| {
         page.iter().filter(|record| record.event_id().position() <= upto).for_each(&mut each);
+        page.last().map(|last| last.event_id().position()).filter(|at| *at < upto)
+    };
+    if after >= upto {
+        return Ok(());
     }
-    Ok(())
+    let Some(mut at) = take(&log.scan(after, PAGE_ROWS_MAX)?) else { return Ok(()) };
+    std::thread::scope(|scope| {
+        let (pages, read) = mpsc::sync_channel(PAGES_AHEAD);
+        scope.spawn(move || {
+            loop {
+                let page = log.scan(at, PAGE_ROWS_MAX);
+                let next = page.as_ref().ok().and_then(|p| p.last()).map(|last| last.event_id().position());
+                // The other side hangs up when it has met a fault.
+                if pages.send(page).is_err() {
+                    return;
+                }
+                match next.filter(|next| *next < upto) {
+                    Some(next) => at = next,
+                    None => return,
+                }
+            }
+        });
+        read.iter().try_for_each(|page| {
+            take(&page?);
+            Ok(())
+        })
+    })
 }
 
 fn because(why: &Option<String>) -> String {

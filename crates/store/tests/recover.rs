@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use grandstand_core::ids::{EventId, Position, Seq};
 use grandstand_core::owner::{Owner, Settings};
+use grandstand_core::reader::Reading;
 use grandstand_core::time::{Mono, Wall};
 use grandstand_store::catalog::{Catalog, Checkpoint};
 use grandstand_store::conformance::Pen;
+use grandstand_store::faulty::{Director, Faults, Faulty};
 use grandstand_store::log::{Log, Retention};
 use grandstand_store::memory::{MemoryCatalog, MemoryLog};
 use grandstand_store::recover::{Behind, RecoverFault, Recovered, encode, recover};
@@ -23,7 +25,7 @@ fn lived() -> (MemoryLog, MemoryCatalog, Owner, Pen) {
         batch.extend(pen.batch(&["a", "b"], 10));
         pen.ts += 30_000;
         log.append(&batch).unwrap();
-        batch.iter().for_each(|record| drop(live.replay(record)));
+        batch.iter().for_each(|record| assert_eq!(live.replay(record), Reading::Valid));
         if n % 10 == 9 && n < 39 {
             let (state, rooms) = live.take_checkpoint();
             catalog.save_checkpoint(&encode(&state, &rooms)).unwrap();
@@ -89,7 +91,7 @@ fn a_damaged_checkpoint_costs_a_longer_read_and_nothing_else() {
 fn a_log_that_ends_before_its_checkpoint_refuses_the_start() {
     let (log, mut catalog, mut live, mut pen) = lived();
     // The owner went on to a place that this log never reached.
-    pen.batch(&["a"], 5).iter().for_each(|record| drop(live.replay(record)));
+    pen.batch(&["a"], 5).iter().for_each(|record| assert_eq!(live.replay(record), Reading::Valid));
     let ahead = live.head();
     let (state, rooms) = live.take_checkpoint();
     catalog.save_checkpoint(&encode(&state, &rooms)).unwrap();
@@ -105,7 +107,7 @@ fn a_log_that_ends_before_its_checkpoint_refuses_the_start() {
 fn another_logs_checkpoint_is_not_used() {
     let (log, mut catalog, mut live, _) = lived();
     let (mut other, mut owner_of_other) = (Pen::new(2), owner());
-    other.batch(&["a"], 5).iter().for_each(|record| drop(owner_of_other.replay(record)));
+    other.batch(&["a"], 5).iter().for_each(|record| assert_eq!(owner_of_other.replay(record), Reading::Valid));
     let (state, rooms) = owner_of_other.take_checkpoint();
     catalog.forget_checkpoints().unwrap();
     catalog.save_checkpoint(&encode(&state, &rooms)).unwrap();
@@ -124,6 +126,36 @@ fn a_log_without_its_beginning_needs_a_checkpoint() {
     catalog.forget_checkpoints().unwrap();
     let fault = come_back(&log, &mut catalog).map(drop).unwrap_err();
     assert!(matches!(fault, RecoverFault::NoCheckpoint { .. }), "{fault}");
+}
+
+#[test]
+fn a_log_of_many_pages_is_read_to_its_end() {
+    let (mut log, mut live, mut pen) = (MemoryLog::new(), owner(), Pen::new(1));
+    let mut batch = pen.rooms(&["a", "b"]);
+    for _ in 0..30 {
+        batch.extend(pen.batch(&["a", "b"], 333));
+        batch.iter().for_each(|record| assert_eq!(live.replay(record), Reading::Valid));
+        log.append(&batch).unwrap();
+        batch.clear();
+    }
+    let (mut back, recovered) = come_back(&log, &mut MemoryCatalog::new()).unwrap();
+    check_same(&mut back, &mut live);
+    assert_eq!(recovered.n_tail, 30 * 333 + 3);
+}
+
+#[test]
+fn a_read_that_fails_half_way_stops_the_recovery() {
+    let (mut log, mut pen) = (MemoryLog::new(), Pen::new(1));
+    for _ in 0..10 {
+        log.append(&pen.batch(&["a"], 1_000)).unwrap();
+    }
+    for seed in 0..20 {
+        let director = Director::new(Faults { read_fail: 300, ..Faults::OFF }, seed, |_| {});
+        let faulty = Faulty::new(log, &director);
+        let done = recover(&mut owner(), &mut *faulty.reader().unwrap(), &mut MemoryCatalog::new(), Behind::Refuse);
+        assert_eq!(done.is_err(), director.made().read_failures > 0, "{done:?}");
+        log = faulty.into_inner();
+    }
 }
 
 #[test]
