@@ -101,8 +101,8 @@ impl Control {
         let head = shard.status().head();
         let view = shard.snapshot(room.clone(), min).await?;
         let body = write(&view);
-        let hash = digest::digest(&digest::SHA256, &body);
-        let hex: String = hash.as_ref()[..12].iter().map(|b| format!("{b:02x}")).collect();
+        let hash = tag_of(&body);
+        let hex: String = hash[..12].iter().map(|b| format!("{b:02x}")).collect();
         let built = Arc::new(Built {
             at: clock::mono(),
             as_of: view.as_of,
@@ -151,6 +151,14 @@ fn is_known(headers: &HeaderMap, etag: &HeaderValue) -> bool {
     tags.any(|t| t == "*" || t.as_bytes() == etag.as_bytes())
 }
 
+/// Digest of all that a viewer would see differ: the body but for the moment its counters were read at, which is the last
+/// thing in it.
+fn tag_of(body: &[u8]) -> [u8; 32] {
+    const MOMENT: &[u8] = b",\"as_of_ts\":";
+    let end = body.windows(MOMENT.len()).rposition(|w| w == MOMENT).unwrap_or(body.len());
+    digest::digest(&digest::SHA256, &body[..end]).as_ref().try_into().expect("SHA-256 gives 32 bytes")
+}
+
 /// The snapshot's JSON.
 fn write(view: &SnapshotView) -> Vec<u8> {
     let mut out = Vec::with_capacity(512 + 256 * (view.recent.len() + view.scores.len()));
@@ -190,13 +198,29 @@ fn write(view: &SnapshotView) -> Vec<u8> {
     events(&view.recent, &mut out);
     for (name, ready) in [
         ("pinned", &view.info.pinned_json),
-        ("counters", &view.info.counters_json),
         ("config", &view.info.config_json),
         ("banners", &view.info.banners_json),
+        ("counters", &view.info.counters_json),
     ] {
         out.extend_from_slice(format!(",\"{name}\":").as_bytes());
         out.extend_from_slice(ready.as_bytes());
     }
     out.push(b'}');
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tag_of;
+
+    #[test]
+    fn the_tag_moves_with_what_is_shown_and_not_with_the_clock() {
+        let at = |likes: u64, moment: &str| {
+            tag_of(
+                format!(r#"{{"recent_comments":[],"counters":{{"likes":{likes},"as_of_ts":"{moment}"}}}}"#).as_bytes(),
+            )
+        };
+        assert_eq!(at(1, "2026-05-17T20:14:33.122Z"), at(1, "2026-05-17T20:14:34.000Z"));
+        assert_ne!(at(1, "2026-05-17T20:14:33.122Z"), at(2, "2026-05-17T20:14:33.122Z"));
+    }
 }
