@@ -60,7 +60,7 @@ async fn serve(config: Config) -> Result<ExitCode> {
     // Before the server: a signal during a long recovery is not lost.
     let mut stop = Stop::new()?;
     let _file_limit = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
-    let starting = tokio::task::spawn_blocking(move || grandstand_server::run::run(config));
+    let starting = tokio::task::spawn_blocking(move || grandstand_server::process::start(config));
     let running = tokio::select! {
         started = starting => started??,
         name = stop.next() => {
