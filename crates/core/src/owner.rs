@@ -20,6 +20,8 @@ pub mod view;
 
 mod admit;
 mod commit;
+mod draft;
+mod orders;
 mod recover;
 mod seal;
 

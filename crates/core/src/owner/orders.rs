@@ -1,0 +1,208 @@
+//! What providers, backends and operators ask, decided when the id is given.
+//!
+//! None of it is checked at the door but its shape: operators are few, and what they ask must see what was asked just
+//! before.
+
+use std::sync::Arc;
+
+use crate::ids::EventId;
+use crate::names::{Key, RoomId, UserId};
+use crate::owner::Owner;
+use crate::owner::admit::{banned, may_comment};
+use crate::owner::answer::Answer;
+use crate::owner::command::GiftIn;
+use crate::owner::draft::Draft;
+use crate::owner::view::gift_digest;
+use crate::record::{Body, Config, Retract, RetractTarget, Room, RoomState, ScoreKind, ScoreState};
+use crate::reject::{Code, Reject};
+use crate::revision::{Decision, ScoreIn};
+use crate::rooms::{self, RoomChange};
+use crate::time::Wall;
+
+impl Owner {
+    pub(super) fn seal_score(&self, draft: &mut Draft, score: ScoreIn) -> Result<Answer, Answer> {
+        let mut rooms = self.rooms_of(draft, &score.match_id);
+        if let Some(room) = &score.room
+            && self.settings.create_on_use
+            && let Some(&at) = self.index.get(room)
+            && !rooms.contains(&at)
+        {
+            self.bind(draft, room, &score.match_id)?;
+            rooms.push(at);
+        }
+        let Some(&first) = rooms.first() else {
+            let fields = vec![("match_id".into(), "a match that a room shows".into())];
+            return Err(Answer::Reject(Reject::fields(Code::UnknownMatch, "no room shows this match", fields)));
+        };
+        let view = draft.views.get(&first).or(self.slots[first].view.as_ref()).expect("a bound room is there");
+        let room = view.room.clone();
+        let state = view.settings.state;
+        let unknown = Decision::Fresh {
+            revision: score.revision.unwrap_or(crate::ids::Revision(1)),
+            superseded: false,
+            known_event: false,
+        };
+        let decision = view.scores.get(&score.match_id).map_or(unknown, |ledger| ledger.decide(&score));
+        let (revision, superseded, known_event) = match decision {
+            Decision::Repeat(seen) => {
+                let (event_id, revision, superseded) = (seen.event_id, seen.revision, seen.superseded);
+                return Ok(Answer::Score { accepted: false, event_id, revision, superseded, room });
+            }
+            Decision::Conflict => {
+                let text = "this revision was sent with another payload";
+                return Err(Answer::Reject(Reject::new(Code::PayloadConflict, text)));
+            }
+            Decision::Fresh { revision, superseded, known_event } => (revision, superseded, known_event),
+        };
+        let corrects = known_event || score.kind == ScoreKind::Correction || score.state == ScoreState::Withdrawn;
+        if !(state == RoomState::Live || state == RoomState::Settling && corrects) {
+            let text = format!("the room is {}", state.name());
+            return Err(Answer::Reject(Reject::new(Code::RoomState, text)));
+        }
+        let body = Body::Score(score.into_score(revision, superseded));
+        let mut event_id = None;
+        for &at in &rooms {
+            let record = self.log_priority(draft, at, |r| r.body = body.clone());
+            event_id.get_or_insert(record.event_id());
+        }
+        let event_id = event_id.expect("there is a first room");
+        Ok(Answer::Score { accepted: true, event_id, revision, superseded, room })
+    }
+
+    /// The rooms that show a match as this batch leaves them so far, the first bound first.
+    pub(super) fn rooms_of(&self, draft: &Draft, match_id: &Key) -> Vec<usize> {
+        let in_log = self.matches.get(match_id).into_iter().flatten().copied();
+        let mut rooms: Vec<usize> = in_log.chain(draft.views.keys().copied()).collect();
+        rooms.sort_unstable();
+        rooms.dedup();
+        let view = |at: usize| draft.views.get(&at).or(self.slots[at].view.as_ref());
+        let mut bound: Vec<(EventId, usize)> =
+            rooms.into_iter().filter_map(|at| Some((*view(at)?.bound.get(match_id)?, at))).collect();
+        bound.sort_unstable();
+        bound.into_iter().map(|(_, at)| at).collect()
+    }
+
+    pub(super) fn bind(&self, draft: &mut Draft, room: &RoomId, match_id: &Key) -> Result<(), Answer> {
+        let (at, view) = self.drafted_for_use(draft, room)?;
+        let settings = view.settings.clone();
+        let mut matches = settings.matches.clone();
+        matches.push(match_id.clone());
+        let wanted = RoomChange { matches: Some(matches), ..RoomChange::default() };
+        self.change_room(draft, at, &settings, &wanted).map(|_| ())
+    }
+
+    /// Errors: `bad_field` with every broken field.
+    pub(super) fn change_room(
+        &self,
+        draft: &mut Draft,
+        at: usize,
+        old: &Room,
+        wanted: &RoomChange,
+    ) -> Result<Arc<Room>, Answer> {
+        let changed = rooms::change(old, wanted, draft.ts)
+            .map_err(|f| Answer::Reject(Reject::fields(Code::BadField, "the room's settings are not valid", f)))?;
+        let exists = draft.views.get(&at).or(self.slots[at].view.as_ref()).is_some();
+        let mut settings = changed.room;
+        if !exists {
+            settings.version = 1;
+        }
+        let settings = Arc::new(settings);
+        if !exists || *settings != *old {
+            // Nobody can be watching a room before its first record: it has nothing to be told.
+            let config = if exists { changed.config } else { Config::default() };
+            self.log_settings(draft, at, settings.clone(), config);
+        }
+        Ok(settings)
+    }
+
+    pub(super) fn seal_room(
+        &self,
+        draft: &mut Draft,
+        room: RoomId,
+        change: RoomChange,
+        if_version: Option<u64>,
+    ) -> Result<Answer, Answer> {
+        let at = self.index[&room];
+        let old = draft.views.get(&at).or(self.slots[at].view.as_ref()).map(|v| v.settings.clone());
+        let version = old.as_ref().map_or(0, |r| r.version);
+        if if_version.is_some_and(|wanted| wanted != version) {
+            let text = format!("the room is at version {version}");
+            return Err(Answer::Reject(Reject::new(Code::Stale, text)));
+        }
+        let old = old.unwrap_or_else(|| Arc::new(Room { version: 0, ..Room::fresh(room.as_str()) }));
+        let settings = self.change_room(draft, at, &old, &change)?;
+        Ok(Answer::Room { version: settings.version, settings })
+    }
+
+    pub(super) fn seal_slow_mode_end(&self, draft: &mut Draft, at: usize, end: Wall) {
+        let Some(view) = draft.views.get(&at).or(self.slots[at].view.as_ref()) else { return };
+        let settings = view.settings.clone();
+        if settings.slow_mode_until == Some(end) {
+            let off = RoomChange { slow_mode_seconds: Some(0), ..RoomChange::default() };
+            let changed = self.change_room(draft, at, &settings, &off);
+            assert!(changed.is_ok(), "turning slow mode off is always allowed");
+        }
+    }
+
+    pub(super) fn seal_unban(&self, draft: &mut Draft, room: RoomId, user: UserId) -> Result<Answer, Answer> {
+        let (_, view) = self.drafted_for_use(draft, &room)?;
+        if !view.bans.contains_key(&user) {
+            return Ok(Answer::Done { event_id: None });
+        }
+        self.log_private(draft, &room, Body::Unban(user))
+    }
+
+    pub(super) fn seal_gift(&self, draft: &mut Draft, gift: GiftIn) -> Result<Answer, Answer> {
+        let ts = draft.ts;
+        let (at, view) = self.drafted_for_use(draft, &gift.room)?;
+        let digest = gift_digest(Some(&gift.user), &gift.gift);
+        let is_banned = view.is_banned(&gift.user, ts);
+        let closed = may_comment(&view.settings);
+        let in_log = view.gifts.by_key.get(&gift.gift.gift_id).copied();
+        let key = (at, gift.gift.gift_id.clone());
+        if let Some((event_id, first)) = in_log.or(draft.gifts.get(&key).copied()) {
+            if first != digest {
+                let text = "another gift was sent with this gift_id";
+                return Err(Answer::Reject(Reject::new(Code::IdempotencyConflict, text)));
+            }
+            return Ok(Answer::Done { event_id: Some(event_id) });
+        }
+        if is_banned {
+            return Err(banned());
+        }
+        closed?;
+        let record = self.log_priority(draft, at, |r| {
+            r.user = Some(gift.user);
+            r.body = Body::Gift(gift.gift);
+        });
+        draft.gifts.insert(key, (record.event_id(), digest));
+        Ok(Answer::Done { event_id: Some(record.event_id()) })
+    }
+
+    pub(super) fn seal_retract(
+        &self,
+        draft: &mut Draft,
+        room: RoomId,
+        target: RetractTarget,
+        reason: Arc<str>,
+    ) -> Result<Answer, Answer> {
+        let head = self.head();
+        let (at, view) = self.drafted_for_use(draft, &room)?;
+        if let RetractTarget::Event(id) = target {
+            // An id that was never given out names nothing: silence, so that ids cannot be probed.
+            if id.position() > head {
+                return Ok(Answer::Done { event_id: None });
+            }
+            let before = view.retracted.events.get(&id).copied();
+            if let Some(event_id) = before.or(draft.retracts.get(&(at, id)).copied()) {
+                return Ok(Answer::Done { event_id: Some(event_id) });
+            }
+        }
+        let body = Body::Retract(Retract { target: target.clone(), reason });
+        let record = self.log_priority(draft, at, |r| r.body = body);
+        if let RetractTarget::Event(id) = target {
+            draft.retracts.insert((at, id), record.event_id());
+        }
+        Ok(Answer::Done { event_id: Some(record.event_id()) })
+    }
+}
