@@ -13,18 +13,16 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
-use grandstand_core::ids::{Epoch, Position};
-use grandstand_core::owner::checkpoint::{LogCheckpoint, RoomCheckpoint};
+use grandstand_core::ids::Epoch;
 use grandstand_core::owner::{Owner, Settings};
-use grandstand_core::record::{Body, Record};
+use grandstand_core::record::Body;
 use grandstand_store::catalog::Catalog;
 use grandstand_store::fault::{Fault, WriteFault};
-use grandstand_store::log::{Log, LogReader, PAGE_ROWS_MAX};
+use grandstand_store::log::{Log, LogReader};
 use grandstand_store::memory::{MemoryCatalog, MemoryLog};
+use grandstand_store::recover::{self, Behind, RecoverFault, Recovered};
 use grandstand_store::sqlite::{DataDir, Durability, SqliteCatalog, SqliteLog, next_epoch};
-use grandstand_wire::checkpoint;
 
 use crate::clock;
 use crate::link::{ShardEnds, ShardHandle, Workers};
@@ -114,6 +112,8 @@ pub enum StartFault {
     NoEpoch,
     #[error("while reading the log: {0}")]
     Read(#[from] Fault),
+    #[error(transparent)]
+    Recover(#[from] RecoverFault),
     #[error("while writing this epoch's first record: {0}")]
     Write(#[from] WriteFault),
     #[error("while starting a thread: {0}")]
@@ -125,7 +125,12 @@ pub fn start(stores: Stores, config: ShardConfig, workers: Workers) -> Result<(S
     let Stores { mut log, mut catalog, epoch, durability } = stores;
     let (handle, ends) = ShardHandle::new();
     let facts = Arc::new(Facts::default());
-    let mut owner = recover(&config, log.reader()?.as_mut(), catalog.as_mut(), &facts)?;
+    let (mut owner, recovered) = recover(&config, durability, log.reader()?.as_mut(), catalog.as_mut(), &facts)?;
+    let epoch = match recovered.highest > recovered.head {
+        // What was lost may have been seen by viewers: its ids are not given again.
+        true => epoch.max(next_epoch(recovered.highest, clock::wall()).ok_or(StartFault::NoEpoch)?),
+        false => epoch,
+    };
     begin(&mut owner, log.as_mut(), epoch, &facts)?;
 
     let ShardEnds { owner: mail, readers: jobs, status } = ends;
@@ -204,80 +209,36 @@ impl ShardJoin {
 /// Two: one may wait for the disk while the other answers from memory; more would only take the owner's processor.
 const READERS: usize = 2;
 
-/// Keys of this long before the checkpoint are read again. Source: blueprint.md section 3, dedupe is the log.
-const KEYS_KEPT: Duration = Duration::from_secs(600);
-
-/// The owner as the log says it is: the newest good checkpoint, the keys before it, the tail after it.
+/// The owner as the log says it is, and what was found on the way.
 fn recover(
     config: &ShardConfig,
+    durability: &str,
     log: &mut dyn LogReader,
     catalog: &mut dyn Catalog,
     facts: &Facts,
-) -> Result<Owner, StartFault> {
+) -> Result<(Owner, Recovered), StartFault> {
     let settings =
         Settings { region: config.region.clone(), create_on_use: config.create_on_use, ..Settings::default() };
     let mut owner = Owner::new(settings, clock::mono(), clock::wall());
-    let head = log.head()?;
-    let mut from = Position::START;
-    if let Some(saved) = load(catalog, head) {
-        from = saved.log.position;
-        let keys_from = log.before_ts(saved.log.ts - KEYS_KEPT)?;
-        for room in saved.rooms {
-            owner.restore_room(room);
-        }
-        owner.restore_log(saved.log);
-        scan(log, keys_from, from, |record| owner.replay_keys(record))?;
+    // A log that is synced at every commit never ends before its checkpoint; one that is not may, after a power cut.
+    let behind = if durability == "fsync" { Behind::Refuse } else { Behind::ReadLog };
+    let recovered = recover::recover(&mut owner, log, catalog, behind)?;
+    if let Some(why) = &recovered.passed_over {
+        tracing::warn!(%why, "no checkpoint is used; the whole log is read");
     }
-    let mut n_records = 0u64;
-    scan(log, from, head, |record| {
-        n_records += 1;
-        owner.replay(record);
-    })?;
+    if recovered.n_holes > 0 || recovered.n_void > 0 {
+        tracing::error!(holes = recovered.n_holes, void = recovered.n_void, "the log has records that are not valid");
+    }
     facts.advance(owner.head(), owner.epochs(), owner.rooms());
-    tracing::info!(checkpoint = from.value(), tail = n_records, head = head.value(), "the log is recovered");
-    Ok(owner)
-}
-
-struct Saved {
-    log: LogCheckpoint,
-    rooms: Vec<RoomCheckpoint>,
-}
-
-/// The newest checkpoint that can be trusted. Any doubt costs only time: the log is read from its start.
-fn load(catalog: &mut dyn Catalog, head: Position) -> Option<Saved> {
-    let doubt = |why: &dyn std::fmt::Display| tracing::warn!(%why, "no checkpoint is used; the whole log is read");
-    let saved = match catalog.load_checkpoint() {
-        Ok(saved) => saved?,
-        Err(fault) => {
-            doubt(&fault);
-            return None;
-        }
-    };
-    if saved.at > head {
-        doubt(&"it is ahead of the log");
-        return None;
-    }
-    let log = checkpoint::decode_log(&saved.log).map_err(|fault| doubt(&fault)).ok()?;
-    let rooms = saved.rooms.iter().map(|(_, bytes)| checkpoint::decode_room(bytes));
-    let rooms = rooms.collect::<Result<Vec<_>, _>>().map_err(|fault| doubt(&fault)).ok()?;
-    Some(Saved { log, rooms })
-}
-
-/// Every record after `after` up to `upto`, in order.
-fn scan(
-    log: &mut dyn LogReader,
-    after: Position,
-    upto: Position,
-    mut each: impl FnMut(&Arc<Record>),
-) -> Result<(), Fault> {
-    let mut at = after;
-    while at < upto {
-        let page = log.scan(at, PAGE_ROWS_MAX)?;
-        let Some(last) = page.last() else { break };
-        at = last.event_id().position();
-        page.iter().filter(|r| r.event_id().position() <= upto).for_each(&mut each);
-    }
-    Ok(())
+    let Recovered { checkpoint, head, n_keys, n_tail, .. } = recovered;
+    tracing::info!(
+        checkpoint = checkpoint.value(),
+        keys = n_keys,
+        tail = n_tail,
+        head = head.value(),
+        "the log is recovered"
+    );
+    Ok((owner, recovered))
 }
 
 /// Makes the epoch's first record durable.
