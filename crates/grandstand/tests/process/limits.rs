@@ -58,7 +58,7 @@ fn the_store_limit_refuses_with_no_space_and_raising_it_recovers() {
 #[test]
 fn a_file_size_limit_of_the_system_refuses_and_recovers() {
     let mut server = Server::unstarted(&[], &[]);
-    server.restart_under(&["prlimit", "--fsize=6291456"]);
+    server.restart_under(&["prlimit", "--fsize=6291456:unlimited"]);
     let token = server.token("backend", &["backend"]);
     let acked = fill(&server, &token, "a");
     assert!(acked.len() > 200, "only {} fitted", acked.len());
