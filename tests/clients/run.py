@@ -98,7 +98,7 @@ async def websocket_publish_reaches_every_transport(server: Server) -> None:
     await author.send(json.dumps({"op": "publish", "client_msg_id": "k1", "body": "something else"}))
     refused = (await until(author, lambda e: e["type"] == "error"))[-1]
     assert refused["code"] == "idempotency_conflict" and refused["client_msg_id"] == "k1", refused
-    for bad in ("nonsense", '{"op":"dance"}', '{"op":"publish","client_msg_id":"k2","body":"x\u0007"}'):
+    for bad in ("nonsense", '{"op":"dance"}', '{"op":"publish","client_msg_id":"k2","body":"x\\u0007"}'):
         await author.send(bad)
     codes = []
     while len(codes) < 3:
@@ -222,7 +222,7 @@ def curl_streams_and_resumes(server: Server) -> None:
         if line.startswith("event: hello"):
             published = [server.publish("curl", f"line {n}", token, f"c{n}") for n in range(1, 6)]
         ids = [int(text[4:]) for text in lines if text.startswith("id: ")]
-        if published and ids[-1] == published[-1]:
+        if published and ids and ids[-1] == published[-1]:
             break
         assert time.monotonic() - started < LIMIT, lines
     process.kill()

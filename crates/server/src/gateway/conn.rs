@@ -17,8 +17,8 @@ use super::web::Http;
 use super::wheel::Tick;
 
 /// A socket that holds this much unwritten has stopped reading while it keeps asking: it is closed.
-/// One frame (64 KiB and one event) and its close, and answers to a hundred operations.
-pub const UNWRITTEN_MAX: usize = 256 * 1024;
+/// One page of the log (100 events, at most 240 KB) or one frame of the ring (64 KiB), and answers to a thousand operations.
+pub const UNWRITTEN_MAX: usize = 512 * 1024;
 
 pub struct Conn {
     pub stream: TcpStream,

@@ -26,6 +26,8 @@ use crate::auth::{self, Identity};
 use crate::link::{Overloaded, ReplyTo};
 use crate::metrics::{Transport, add};
 
+/// Publishes a viewer may say before its room's facts are here; a session's burst of operations.
+const EARLY_MAX: usize = 64;
 /// Pings of one read that are answered each; of more, those after the last multiple of it.
 const PONGS_A_READ: usize = 16;
 
@@ -251,7 +253,12 @@ impl Worker {
         };
         let settings = self.room_ids.get(room).and_then(|&idx| self.rooms[idx].info.clone());
         let Some(settings) = settings else {
-            return refuse(self, ErrorCode::BadRoom, "the room is still being joined");
+            // A client that says hello need not wait for the answer before it speaks.
+            let Some(viewer) = self.viewer(slot) else { return };
+            if viewer.rare().early.len() >= EARLY_MAX {
+                return refuse(self, ErrorCode::Overloaded, "the room is still being joined");
+            }
+            return viewer.rare().early.push((room.clone(), publish));
         };
         let Some(viewer) = self.viewer(slot) else { return };
         let who = viewer.identity.clone();
@@ -313,6 +320,15 @@ impl Worker {
                 .write(&mut json);
                 self.say(slot, Out::loose("error", json));
             }
+        }
+    }
+
+    /// The facts of a room are here: what was said meanwhile is asked now, in order.
+    pub(super) fn publish_early(&mut self, slot: usize) {
+        let Some(viewer) = self.viewer(slot) else { return };
+        let Some(rare) = &mut viewer.rare else { return };
+        for (room, publish) in std::mem::take(&mut rare.early) {
+            self.publish(slot, &room, publish);
         }
     }
 

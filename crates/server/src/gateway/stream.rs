@@ -12,11 +12,14 @@
 //! be answered by 401.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 use grandstand_core::ids::{Position, Pseq};
 use grandstand_core::names::RoomId;
 use grandstand_core::record::Lane;
+use grandstand_core::time::Mono;
 use grandstand_core::viewer::resume::{self, Answer};
 use grandstand_core::viewer::session::{Credential, Session, Start};
 use grandstand_core::viewer::walk::{Place, Skipped};
@@ -137,9 +140,7 @@ impl Worker {
         };
         let timeout = match http::query_value(query, "timeout").map(|t| t.parse::<u64>()) {
             None => limits::POLL_TIMEOUT_DEFAULT,
-            Some(Ok(seconds)) => {
-                std::time::Duration::from_secs(seconds).clamp(limits::POLL_TIMEOUT_MIN, limits::POLL_TIMEOUT_MAX)
-            }
+            Some(Ok(seconds)) => Duration::from_secs(seconds).clamp(limits::POLL_TIMEOUT_MIN, limits::POLL_TIMEOUT_MAX),
             Some(Err(_)) => return refuse(self, ErrorCode::BadRequest, "timeout is 1 to 30 seconds"),
         };
         let tab = http::query_value(query, "tab").unwrap_or_default();
@@ -328,6 +329,7 @@ impl Worker {
             }
         }
         self.judge_cursor(slot, member, idx);
+        self.publish_early(slot);
     }
 
     /// Counts the stream against its user's and address's limits. False when one is reached.
@@ -363,9 +365,8 @@ impl Worker {
         let Some(joining) = &viewer.member_mut(member).joining else { return };
         let cursor = joining.cursor;
         let room = &self.rooms[idx];
-        let window = std::time::Duration::from_secs(
-            room.info.as_ref().map_or(300, |i| u64::from(i.settings.resume_window_seconds)),
-        );
+        let window =
+            Duration::from_secs(room.info.as_ref().map_or(300, |i| u64::from(i.settings.resume_window_seconds)));
         let answer = if cursor == Position::START {
             Some(Answer::Live { from: room.ring.head(), pseq: room.ring.pseq() })
         } else {
@@ -532,7 +533,7 @@ impl Worker {
             joining.stage = Stage::Pages { place, comments_from, request: None };
         }
         metrics::add(&self.shared.metrics.delivered, n_events);
-        self.rooms[idx].tally.delivered.fetch_add(n_events, std::sync::atomic::Ordering::Relaxed);
+        self.rooms[idx].tally.delivered.fetch_add(n_events, Ordering::Relaxed);
         if came_to_nothing && page.upto < self.rooms[idx].ring.floor() {
             // The log ends before the ring begins and has nothing more to give: the two do not join.
             tracing::error!(room = %self.rooms[idx].id, upto = %page.upto, "the log does not reach the ring");
@@ -653,30 +654,7 @@ impl Worker {
     /// Answers the request, where that is still due, and says hello.
     fn greet(&mut self, slot: usize, idx: usize, greeting: Greeting) {
         let Some(info) = self.rooms[idx].info.clone() else { return };
-        let viewers = self.rooms[idx].tally.viewers.load(std::sync::atomic::Ordering::Relaxed).max(0) as u64;
-        let wall = self.wall;
-        let Some(viewer) = self.viewer(slot) else { return };
-        let mut events = Vec::with_capacity(2);
-        let nonce = viewer.nonce;
-        let session = session_name(self.key(slot), nonce);
-        let mut counters = Vec::new();
-        event::Counters { room: &info.room, likes: &[], viewers: viewers + 1, keep_millionths: 1_000_000, as_of: wall }
-            .write_values(&mut counters);
-        let mut hello = Vec::with_capacity(512);
-        event::Hello {
-            room: &info.room,
-            session: &session,
-            cursor: greeting.from,
-            pseq: greeting.pseq,
-            resumed: greeting.resumed,
-            comments_all: greeting.skipped.is_none(),
-            config: &info.config_json,
-            counters: std::str::from_utf8(&counters).expect("JSON that was just written"),
-            pinned: &info.pinned_json,
-            banners: &info.banners_json,
-        }
-        .write(&mut hello);
-        events.push(Out { kind: "hello", id: Some(greeting.from.value()), json: hello.into() });
+        let mut events = vec![self.hello(slot, idx, &greeting)];
         if let Some(reason) = greeting.snapshot {
             events.push(snapshot_required(&info.room, reason, greeting.from, greeting.pseq));
         }
@@ -696,6 +674,38 @@ impl Worker {
             viewer.alive_at = ping;
         }
         self.schedule_live(slot);
+    }
+
+    fn hello(&mut self, slot: usize, idx: usize, greeting: &Greeting) -> Out<'static> {
+        let room = &self.rooms[idx];
+        let info = room.info.clone().expect("a room greets when its facts are here");
+        let viewers = room.tally.viewers.load(Ordering::Relaxed).max(0) as u64;
+        let nonce = self.viewer(slot).map_or(0, |v| v.nonce);
+        let mut counters = Vec::new();
+        // The one who is greeted is not seated yet.
+        event::Counters {
+            room: &info.room,
+            likes: &[],
+            viewers: viewers + 1,
+            keep_millionths: 1_000_000,
+            as_of: self.wall,
+        }
+        .write_values(&mut counters);
+        let mut json = Vec::with_capacity(640);
+        event::Hello {
+            room: &info.room,
+            session: &session_name(self.key(slot), nonce),
+            cursor: greeting.from,
+            pseq: greeting.pseq,
+            resumed: greeting.resumed,
+            comments_all: greeting.skipped.is_none(),
+            config: &info.config_json,
+            counters: std::str::from_utf8(&counters).expect("JSON that was just written"),
+            pinned: &info.pinned_json,
+            banners: &info.banners_json,
+        }
+        .write(&mut json);
+        Out { kind: "hello", id: Some(greeting.from.value()), json: json.into() }
     }
 
     /// The head of the stream's answer, when it has not been written yet.
@@ -742,12 +752,12 @@ impl Worker {
         self.send(slot, bytes);
     }
 
-    pub(super) fn next_ping(&mut self, transport: Transport) -> grandstand_core::time::Mono {
+    pub(super) fn next_ping(&mut self, transport: Transport) -> Mono {
         let wait = match transport {
             Transport::Sse => limits::KEEPALIVE,
             _ => {
                 let spread = (limits::PING_MAX - limits::PING_MIN).as_millis() as u64;
-                limits::PING_MIN + std::time::Duration::from_millis(self.rng.below(spread))
+                limits::PING_MIN + Duration::from_millis(self.rng.below(spread))
             }
         };
         self.now + wait
@@ -837,7 +847,7 @@ impl Worker {
                 let mut bytes = self.answer_head(slot);
                 if let Some((retry, spread)) = close.retry {
                     let drawn = if spread == 0 { 0 } else { wait % (spread + 1) };
-                    sse::retry(std::time::Duration::from_millis(retry + drawn), &mut bytes);
+                    sse::retry(Duration::from_millis(retry + drawn), &mut bytes);
                 }
                 sse::write("close", None, &json, &mut bytes);
                 self.finish_stream(slot, bytes.into());
@@ -959,8 +969,8 @@ impl Worker {
         if first {
             let pseq = self.rooms[idx].ring.pseq();
             let greeting = Greeting { from: place.position, pseq, resumed: false, skipped: None, snapshot: None };
-            let hello = self.hello_for_poll(slot, idx, &greeting);
-            return self.answer_call(slot, &hello, place.position);
+            let hello = self.hello(slot, idx, &greeting);
+            return self.answer_call(slot, &[hello], place.position);
         }
         if let Some(call) = self.call(slot) {
             call.skipped = skipped;
@@ -974,28 +984,6 @@ impl Worker {
             return self.queue_walk(idx);
         }
         self.answer_poll_if_due(slot);
-    }
-
-    fn hello_for_poll(&mut self, slot: usize, idx: usize, greeting: &Greeting) -> Vec<Out<'static>> {
-        let Some(info) = self.rooms[idx].info.clone() else { return Vec::new() };
-        let Some(viewer) = self.viewer(slot) else { return Vec::new() };
-        let nonce = viewer.nonce;
-        let session = session_name(self.key(slot), nonce);
-        let mut hello = Vec::with_capacity(512);
-        event::Hello {
-            room: &info.room,
-            session: &session,
-            cursor: greeting.from,
-            pseq: greeting.pseq,
-            resumed: greeting.resumed,
-            comments_all: greeting.skipped.is_none(),
-            config: &info.config_json,
-            counters: &info.counters_json,
-            pinned: &info.pinned_json,
-            banners: &info.banners_json,
-        }
-        .write(&mut hello);
-        vec![Out::loose("hello", hello)]
     }
 
     /// The log's first page after a cursor that the ring does not hold: an answer by itself.
@@ -1065,8 +1053,8 @@ impl Worker {
                         metrics::add(&self.shared.metrics.skipped, skipped);
                         metrics::add(&self.shared.metrics.frames, 1);
                         let tally = &self.rooms[idx].tally;
-                        tally.delivered.fetch_add(n_events, std::sync::atomic::Ordering::Relaxed);
-                        tally.skipped.fetch_add(skipped, std::sync::atomic::Ordering::Relaxed);
+                        tally.delivered.fetch_add(n_events, Ordering::Relaxed);
+                        tally.skipped.fetch_add(skipped, Ordering::Relaxed);
                         self.answer_body(slot, &body);
                     }
                     None => {

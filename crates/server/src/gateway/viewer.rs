@@ -11,6 +11,7 @@ use grandstand_core::names::{ClientMsgId, RoomId};
 use grandstand_core::time::Mono;
 use grandstand_core::viewer::session::Session;
 use grandstand_core::viewer::walk::{Place, Skipped};
+use grandstand_wire::op;
 use grandstand_wire::ws::{FrameReader, Limits};
 
 use super::polls::Line;
@@ -56,6 +57,8 @@ pub struct Rare {
     pub others: Vec<Member>,
     /// Oldest first.
     pub asked: VecDeque<Asked>,
+    /// Said before the room's facts were here; asked when they are.
+    pub early: Vec<(RoomId, op::Publish)>,
     pub stub: Option<StubId>,
 }
 

@@ -23,6 +23,9 @@ use crate::link::{
 use crate::shard::facts::{Facts, Moment};
 use crate::shard::piece;
 
+/// Rows of one page for a viewer. 100 comments of 2 000 bytes are one 240 KB write, which a slow socket may keep whole.
+const VIEWER_PAGE_ROWS: usize = 100;
+
 pub struct Reader {
     pub log: Box<dyn LogReader>,
     pub facts: Arc<Facts>,
@@ -148,7 +151,7 @@ impl Reader {
         let mut page = Page { pieces: Vec::new(), upto: after };
         // A gap whose comments do not follow is read on until something of it does, within the time of one page.
         while page.upto < head && page.pieces.is_empty() && clock::mono().since(started) < PAGE_TIME_MAX {
-            let read = self.log.room_page(room, page.upto, PAGE_ROWS_MAX).map_err(fault)?;
+            let read = self.log.room_page(room, page.upto, VIEWER_PAGE_ROWS).map_err(fault)?;
             let mut records = read.records;
             records.retain(|record| {
                 let at = record.event_id().position();
