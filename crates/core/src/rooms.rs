@@ -69,7 +69,7 @@ pub fn change(room: &Room, change: &RoomChange, now: Wall) -> Result<Changed, Ve
     check("user_rate", within(change.user_rate, 1, 1_000), "1 to 1000 comments a second");
     check("user_burst", within(change.user_burst, 1, 10_000), "1 to 10000 comments");
     check("merge_ms", within(change.merge_ms.flatten(), 0, 1_000), "0 to 1000 milliseconds");
-    check("resume_window", within(change.resume_window_seconds, 10, 86_400), "10 to 86400 seconds");
+    check("resume_window", within(change.resume_window_seconds, 1, 86_400), "1 to 86400 seconds");
     check("retention", within(change.retention_days, 1, 3_650), "1 to 3650 days");
     check("slow_mode_seconds", within(change.slow_mode_seconds, 0, slow_mode::SECONDS_MAX), "0 to 600 seconds");
     check(
