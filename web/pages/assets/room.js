@@ -110,7 +110,7 @@ function draw(li, e) {
     if (e.mine) li.className = e.fate === 'refused' ? 'mine refused' : 'mine';
     const who = span('who', e.user?.display ?? e.user?.id ?? 'someone');
     who.style.setProperty('color', `hsl(${hue(e.user?.id ?? who.textContent)} 60% var(--who-light, 40%))`);
-    li.append(span('time', e.ts ? time.format(e.ts) : ''));
+    li.append(span('time', e.ts ? time.format(new Date(e.ts)) : ''));
     for (const badge of e.user?.badges ?? []) li.append(span('badge', badge));
     li.append(who, document.createTextNode(e.body));
     if (e.fate) li.append(span('fate', fateText(e)));
