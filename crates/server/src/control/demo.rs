@@ -236,7 +236,8 @@ struct Show {
 
 impl Show {
     fn match_id(&self) -> Key {
-        Key::parse(&format!("{}:red-blue", self.room)).expect("a room's name and a few letters are a key")
+        let run = self.room.as_str().trim_start_matches("demo-");
+        Key::parse(&format!("reds-blues:{run}")).expect("letters and hex are a key")
     }
 
     /// Makes the room, and a first few lines in it.
