@@ -15,6 +15,7 @@ use grandstand_store::log::{Log, PAGE_ROWS_MAX};
 use grandstand_store::memory::MemoryCatalog;
 use grandstand_store::recover::{Behind, encode, recover};
 use grandstand_store::sqlite::{DataDir, Durability, SqliteCatalog, SqliteLog};
+use rustix::time::{ClockId, clock_gettime};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
@@ -27,19 +28,25 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         write(&dir, bytes, minutes, tail)?;
     }
 
-    let begun = Instant::now();
+    let (begun, cpu) = (Instant::now(), cpu_time());
     let log = SqliteLog::open(&dir, Durability::Fsync)?;
     let mut catalog = SqliteCatalog::open(&dir)?;
     let mut owner = new_owner();
     let recovered = recover(&mut owner, &mut *log.reader()?, &mut catalog, Behind::Refuse)?;
-    let took = begun.elapsed();
-    println!("{} bytes of log recovered in {took:.2?}: {recovered:?}", log.size_bytes());
+    let (took, cpu) = (begun.elapsed(), cpu_time() - cpu);
+    println!("{} bytes of log recovered in {took:.2?}, {cpu:.2?} of CPU: {recovered:?}", log.size_bytes());
 
     let begun = Instant::now();
     let mut owner = new_owner();
     let recovered = recover(&mut owner, &mut *log.reader()?, &mut MemoryCatalog::new(), Behind::Refuse)?;
     println!("without a checkpoint in {:.2?}: {} records", begun.elapsed(), recovered.n_tail);
     Ok(())
+}
+
+/// Of all threads: what the time would be, at most, on a machine that does nothing else.
+fn cpu_time() -> Duration {
+    let now = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 fn new_owner() -> Owner {
