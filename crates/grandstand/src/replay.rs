@@ -142,7 +142,7 @@ struct Seen {
     out_of_order: u64,
     missing_pseq: u64,
     connections: u64,
-    /// Something of a gap is gone without a count: a resume that was cut short.
+    /// Gaps that were told without a count.
     lost: Vec<String>,
     failed: Option<String>,
     ready: bool,
@@ -267,9 +267,6 @@ async fn follow(mut feed: Feed, seen: Shared) {
                 let members = &event.members;
                 match event.kind() {
                     "hello" => {
-                        if state.ready && event.json.contains("\"comments\":\"some\"") {
-                            state.lost.push("a resume brought only some of the comments".to_owned());
-                        }
                         if !state.ready {
                             state.pseq = members.pseq;
                         }
@@ -516,7 +513,9 @@ async fn settle(account: &mut Account, answers: &[Answered], seen: &Shared) {
         }
     }
     why.extend(seen.failed.iter().map(|f| format!("the viewer's stream ended: {f}")));
-    why.extend(seen.lost.iter().cloned());
+    if !told {
+        why.extend(seen.lost.iter().cloned());
+    }
     account.closes = why.is_empty();
     account.why = why;
 }

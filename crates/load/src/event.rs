@@ -10,7 +10,6 @@ pub enum Kind {
         cursor: u64,
         pseq: u64,
         resumed: bool,
-        cut: bool,
     },
     Comment,
     Score,
@@ -126,12 +125,7 @@ fn one(object: &[u8]) -> Option<Event> {
             let sent_us = text(object, "key").and_then(|k| digits(k.strip_prefix(b"l-")?)).unwrap_or(0);
             Event { kind: Kind::Score, id: id(), pseq, sent_us }
         }
-        b"hello" => plain(Kind::Hello {
-            cursor: number(object, "cursor")?,
-            pseq,
-            resumed: flag(object, "resumed"),
-            cut: text(object, "comments") == Some(b"some"),
-        }),
+        b"hello" => plain(Kind::Hello { cursor: number(object, "cursor")?, pseq, resumed: flag(object, "resumed") }),
         b"skipped" => plain(Kind::Skipped { count: number(object, "count")? }),
         b"snapshot_required" => plain(Kind::SnapshotRequired { cursor: number(object, "cursor")?, pseq }),
         b"close" => plain(Kind::Close {
@@ -213,7 +207,7 @@ mod tests {
     #[test]
     fn hello_close_and_answers_are_told_apart() {
         let hello = events(r#"{"type":"hello","cursor":9,"pseq":2,"resumed":true,"comments":"some"}"#);
-        assert_eq!(hello[0].kind, Kind::Hello { cursor: 9, pseq: 2, resumed: true, cut: true });
+        assert_eq!(hello[0].kind, Kind::Hello { cursor: 9, pseq: 2, resumed: true });
         let close = events(r#"{"type":"close","code":4112,"reason":"drain","retry_after_ms":500,"spread_ms":10}"#);
         assert_eq!(close[0].kind, Kind::Close { code: 4112, retry_ms: 500, spread_ms: 10 });
         let ack = events(r#"{"type":"publish_ack","client_msg_id":"k","event_id":12,"duplicate":true}"#);

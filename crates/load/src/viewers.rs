@@ -56,7 +56,7 @@ pub struct Seen {
     /// Viewers whose count or sum of ids is not that of the acked ones, and the events they lack in sum.
     pub wrong_viewers: u64,
     pub lost: u64,
-    /// Resumes that brought only some of the comments, and snapshots asked for: gaps that were told without a count.
+    /// Snapshots asked for: gaps that were told without a count.
     pub cut: u64,
     pub faults: BTreeMap<String, u64>,
     pub closes: BTreeMap<u16, u64>,
@@ -541,8 +541,9 @@ impl Viewers {
     fn event(&mut self, slot: usize, event: &Event, now: u64) -> bool {
         let viewer = &mut self.viewers[slot];
         match event.kind {
-            Kind::Hello { cursor, pseq, resumed, cut } => {
-                if viewer.greeted && (!resumed || cut) {
+            Kind::Hello { cursor, pseq, resumed } => {
+                // A resume that brings only some of the comments counts the others by `skipped`.
+                if viewer.greeted && !resumed {
                     viewer.told_cut = true;
                     self.seen.cut += 1;
                 }
