@@ -9,8 +9,10 @@ use grandstand_server::auth::ticket::Tickets;
 use grandstand_server::auth::token::{Claims, SigningKey, Verifier};
 use grandstand_server::clock;
 use grandstand_server::config::{Config, Sources};
-use grandstand_server::control::{Control, Deps};
-use grandstand_server::link::{Tallies, Workers};
+use grandstand_server::control::{self, Control, Deps};
+use grandstand_server::link::{
+    ConnKey, HttpFlow, HttpPart, HttpRequest, Mailbox, Tallies, ToWorker, WorkerId, Workers,
+};
 use grandstand_server::metrics::Metrics;
 use grandstand_server::shard::{self, ShardConfig, ShardJoin, Stores};
 use http::{HeaderMap, Request};
@@ -62,29 +64,38 @@ fn configured(text: &str) -> Stand {
 
 impl Stand {
     fn new(sources: &Sources) -> Stand {
-        let config = Config::load(sources).unwrap_or_else(|faults| panic!("{faults:?}"));
-        let dir = tempfile::tempdir().unwrap();
-        let signing = Arc::new(SigningKey::in_folder(dir.path()).unwrap());
-        let verifier = Verifier::new(Some(&signing), vec![], None, None, vec![]).unwrap();
-        let workers = Workers::new(1);
-        let shard_config = ShardConfig::embedded(config.create_on_use);
-        let (shard, join) = shard::start(Stores::memory(), shard_config, workers.clone()).unwrap();
-        let tickets = Arc::new(Tickets::new(&[7; 32], clock::wall()));
-        let tallies = Tallies::default();
-        let control = Control::new(Deps {
-            config: Arc::new(config),
-            shard,
-            workers,
-            verifier: Arc::new(verifier),
-            signing: Some(signing.clone()),
-            tickets: tickets.clone(),
-            tallies: tallies.clone(),
-            metrics: Arc::new(Metrics::new()),
-        });
+        let (deps, join, dir) = deps(sources);
+        let (signing, tickets, tallies) =
+            (deps.signing.clone().expect("it has a key"), deps.tickets.clone(), deps.tallies.clone());
+        let control = Control::new(deps);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         Stand { control, signing, runtime, tickets, tallies, join: Some(join), _dir: dir }
     }
+}
 
+fn deps(sources: &Sources) -> (Deps, ShardJoin, tempfile::TempDir) {
+    let config = Config::load(sources).unwrap_or_else(|faults| panic!("{faults:?}"));
+    let dir = tempfile::tempdir().unwrap();
+    let signing = Arc::new(SigningKey::in_folder(dir.path()).unwrap());
+    let verifier = Verifier::new(Some(&signing), vec![], None, None, vec![]).unwrap();
+    let workers = Workers::new(1);
+    let shard_config = ShardConfig::embedded(config.create_on_use);
+    let (shard, join) = shard::start(Stores::memory(), shard_config, workers.clone()).unwrap();
+    let tickets = Arc::new(Tickets::new(&[7; 32], clock::wall()));
+    let deps = Deps {
+        config: Arc::new(config),
+        shard,
+        workers,
+        verifier: Arc::new(verifier),
+        signing: Some(signing),
+        tickets,
+        tallies: Tallies::default(),
+        metrics: Arc::new(Metrics::new()),
+    };
+    (deps, join, dir)
+}
+
+impl Stand {
     fn token(&self, sub: &str, roles: &[&str]) -> String {
         let mut claims = Claims::new(sub, clock::wall(), Duration::from_secs(600));
         claims.roles = Some(roles.iter().map(|r| (*r).to_owned()).collect());
@@ -661,4 +672,78 @@ fn the_demo_is_one_at_a_time_and_for_development_mode() {
     let snapshot = stand.get(&format!("/v1/rooms/{room}/snapshot")).ok();
     assert!(snapshot["recent_comments"].as_array().unwrap().len() >= 3);
     assert_eq!(configured("").call(Request::post("/v1/demo"), "").code(), (403, "not_allowed".into()));
+}
+
+#[test]
+fn answers_leave_over_the_link_part_by_part_as_the_gateway_asks() {
+    let (deps, join, _dir) = deps(&Sources::default());
+    let token = |roles: &[&str]| {
+        let mut claims = Claims::new("backend", clock::wall(), Duration::from_secs(600));
+        claims.roles = Some(roles.iter().map(|r| (*r).to_owned()).collect());
+        format!("Bearer {}", deps.signing.as_ref().unwrap().mint(&claims))
+    };
+    let backend = token(&["backend"]);
+    let (came, wait) = std::sync::mpsc::channel();
+    let mailbox = Arc::new(Mailbox::new(64, move || came.send(()).unwrap_or_default()));
+    deps.workers.set(WorkerId(0), mailbox.clone());
+    let (requests, taken) = tokio::sync::mpsc::channel(control::REQUESTS_MAX);
+    let running = control::start(deps.clone(), taken).unwrap();
+    let conn = ConnKey { worker: WorkerId(0), slot: 3, generation: 9 };
+    let send = |request: http::request::Builder, body: String| {
+        let request = request.header("host", "localhost").header("authorization", &backend);
+        let request = request.header("content-type", "application/json").body(Bytes::from(body)).unwrap();
+        let flow = Arc::new(HttpFlow::new());
+        let peer = SocketAddr::from(([127, 0, 0, 1], 4000));
+        requests.try_send(HttpRequest { request, peer, conn, flow: flow.clone() }).ok().expect("there is room");
+        flow
+    };
+    let mut parts = std::collections::VecDeque::new();
+    let mut next = || loop {
+        if let Some(part) = parts.pop_front() {
+            return part;
+        }
+        wait.recv_timeout(Duration::from_secs(10)).expect("a part comes");
+        parts.extend(mailbox.take().into_iter().map(|item| match item {
+            ToWorker::Http { conn: to, part } => {
+                assert_eq!(to, conn);
+                part
+            }
+            _ => panic!("control sends answers only"),
+        }));
+    };
+    send(Request::post("/v1/rooms/a/comments"), json!({"client_msg_id": "k", "body": "text"}).to_string());
+    let HttpPart::Whole { head, body } = next() else { panic!("a small body comes whole") };
+    assert_eq!(head.status, 200);
+    let id = serde_json::from_slice::<Value>(&body).unwrap()["event_id"].as_u64().unwrap();
+    let flow = send(Request::get("/admin/rooms/a/export"), String::new());
+    let HttpPart::Head(head) = next() else { panic!("a long body comes in chunks") };
+    assert_eq!(head.status, 200);
+    let HttpPart::Chunk(line) = next() else { panic!("the first chunk may go at once") };
+    assert_eq!(serde_json::from_slice::<Value>(&line).unwrap()["event_id"].as_u64(), Some(id));
+    flow.left();
+    assert!(matches!(next(), HttpPart::End));
+    running.stop();
+    join.stop();
+}
+
+#[test]
+fn the_internal_address_serves_health_and_metrics_and_nothing_else() {
+    use std::io::{Read, Write};
+    let text = "internal_listen = \"127.0.0.1:0\"\n";
+    let (deps, join, _dir) = deps(&Sources { file: Some(("stand.toml".into(), text.into())), ..Sources::default() });
+    let (_requests, taken) = tokio::sync::mpsc::channel(1);
+    let running = control::start(deps, taken).unwrap();
+    let get = |path: &str| {
+        let mut stream = std::net::TcpStream::connect(running.internal.unwrap()).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    assert!(get("/metrics").contains("\ngrandstand_ready 1\n"));
+    assert!(get("/healthz/ready").starts_with("HTTP/1.1 200"));
+    assert!(get("/v1/rooms").starts_with("HTTP/1.1 404"));
+    assert!(get("/metrics x").starts_with("HTTP/1.1 400"));
+    running.stop();
+    join.stop();
 }
