@@ -74,6 +74,7 @@ struct Stage {
     key: SigningKey,
     tickets: Arc<Tickets>,
     tallies: Tallies,
+    metrics: Arc<Metrics>,
     over: Arc<AtomicBool>,
     _dir: tempfile::TempDir,
 }
@@ -169,12 +170,12 @@ fn stage_with(n_workers: u16, stream_limits: StreamLimits) -> Stage {
         control,
         verifier,
         tickets: tickets.clone(),
-        metrics,
+        metrics: metrics.clone(),
         tallies: tallies.clone(),
     };
     let gateway = super::start(settings, deps).unwrap();
     let address = gateway.address;
-    Stage { gateway: Some(gateway), address, log, workers, key, tickets, tallies, over, _dir: dir }
+    Stage { gateway: Some(gateway), address, log, workers, key, tickets, tallies, metrics, over, _dir: dir }
 }
 
 fn append(
@@ -311,6 +312,10 @@ impl Stage {
     }
     fn ws(&self, id: &str, fields: &str) -> Ws {
         Ws::open(self.socket(), &format!("/v1/rooms/{id}/stream"), fields)
+    }
+    fn ws_as_from(&self, id: &str, sub: &str, cursor: u64) -> Ws {
+        let token = self.token(sub);
+        self.ws(id, &format!("Authorization: Bearer {token}\r\nLast-Event-ID: {cursor}\r\n"))
     }
     fn ws_as(&self, id: &str, sub: &str) -> Ws {
         self.ws(id, &format!("Authorization: Bearer {}\r\n", self.token(sub)))
@@ -918,6 +923,38 @@ fn a_viewer_that_does_not_read_is_told_what_it_missed_and_loses_no_score() {
     }
     assert_eq!((got + skipped, pseq), (sent.len() as u64, scores));
     assert!(skipped > 0, "the socket took everything; nothing was tested");
+}
+
+#[test]
+fn a_score_that_cannot_be_given_in_ten_seconds_closes_its_viewer_which_resumes_whole() {
+    let stage = stage_with(1, StreamLimits { per_user: 3, per_address: 64 });
+    let mut slow = stage.ws_as("a", "ann");
+    let mut cursor = slow.next()["cursor"].as_u64().unwrap();
+    let body = "x".repeat(1_500);
+    // More than the sockets of both sides hold, less than the ring does.
+    for _ in 0..1_500 {
+        stage.comment("a", &body);
+    }
+    let scores: Vec<u64> = (0..3).map(|n| stage.score("a", n).value()).collect();
+    let began = Instant::now();
+    let closed = || stage.metrics.closed.iter().map(crate::metrics::read).sum::<u64>();
+    while closed() == 0 {
+        assert!(began.elapsed() < Duration::from_secs(20), "the slow viewer was never closed");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(began.elapsed() > Duration::from_secs(9), "a priority event waits ten seconds");
+    loop {
+        let event = slow.next();
+        if event["type"] == "close" {
+            assert_eq!(event["code"], 4200);
+            break;
+        }
+        cursor = event["event_id"].as_u64().unwrap_or(cursor);
+    }
+    let mut again = stage.ws_as_from("a", "ann", cursor);
+    assert_eq!(again.next()["resumed"], true);
+    let got: Vec<u64> = scores.iter().map(|_| again.next_of("score_event")["event_id"].as_u64().unwrap()).collect();
+    assert_eq!(got, scores);
 }
 
 #[test]
