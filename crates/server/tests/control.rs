@@ -694,7 +694,7 @@ fn answers_leave_over_the_link_part_by_part_as_the_gateway_asks() {
         let request = request.header("content-type", "application/json").body(Bytes::from(body)).unwrap();
         let flow = Arc::new(HttpFlow::new());
         let peer = SocketAddr::from(([127, 0, 0, 1], 4000));
-        requests.try_send(HttpRequest { request, peer, conn, flow: flow.clone() }).ok().expect("there is room");
+        assert!(requests.try_send(HttpRequest { request, peer, conn, flow: flow.clone() }).is_ok(), "there is room");
         flow
     };
     let mut parts = std::collections::VecDeque::new();
