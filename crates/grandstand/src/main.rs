@@ -15,6 +15,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use grandstand_client::Endpoint;
+use grandstand_client::sign::Signer;
 use grandstand_core::names::RoomId;
 
 #[derive(Parser)]
@@ -101,6 +102,15 @@ struct ReplayArgs {
     /// Comments in flight on each of them.
     #[arg(long, default_value_t = 128)]
     inflight: usize,
+    /// Sign score events as this provider, as a server with a configuration demands; with `--kid` and `--key-file`.
+    #[arg(long, requires = "kid", requires = "key_file")]
+    provider: Option<String>,
+    /// The name of the provider's key.
+    #[arg(long, requires = "provider")]
+    kid: Option<String>,
+    /// A file whose bytes are the provider's key.
+    #[arg(long, requires = "provider")]
+    key_file: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -181,6 +191,14 @@ fn run(command: Command) -> Result<ExitCode> {
 
 fn replay(args: ReplayArgs) -> Result<ExitCode> {
     ensure!(RoomId::parse(&args.room).is_some(), "--room: {}", RoomId::RULE);
+    let signer = match (&args.provider, &args.kid, &args.key_file) {
+        (Some(provider), Some(kid), Some(file)) => {
+            let key = std::fs::read(file).with_context(|| file.display().to_string())?;
+            // As the server reads a key file: an editor's last line end is no part of the key.
+            Some(Signer::new(provider, kid, key.trim_ascii_end()))
+        }
+        _ => None,
+    };
     replay::run(replay::Settings {
         endpoint: args.server.endpoint()?,
         token: args.server.token()?,
@@ -190,6 +208,7 @@ fn replay(args: ReplayArgs) -> Result<ExitCode> {
         json: args.json,
         connections: args.connections,
         inflight: args.inflight,
+        signer,
     })
 }
 

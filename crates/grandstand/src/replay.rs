@@ -18,6 +18,7 @@ use grandstand_client::feed::{Feed, Transport};
 use grandstand_client::http::Http;
 use grandstand_client::publisher::{Author, Comment, Outcome, Publisher};
 use grandstand_client::room::{self, Posted, ScoreEvent};
+use grandstand_client::sign::Signer;
 use grandstand_core::routing::stable_hash;
 use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -54,7 +55,6 @@ impl std::str::FromStr for Speed {
     }
 }
 
-#[derive(Clone, Debug)]
 pub struct Settings {
     pub files: Vec<PathBuf>,
     pub room: String,
@@ -65,6 +65,8 @@ pub struct Settings {
     pub json: bool,
     pub connections: usize,
     pub inflight: usize,
+    /// The provider whose key signs score events; without it they are posted by the token, in development mode.
+    pub signer: Option<Signer>,
 }
 
 /// What was read of one file.
@@ -338,7 +340,8 @@ async fn publish_all(
         .unzip();
     let (answered, mut answers) = mpsc::unbounded_channel::<Answered>();
     let (score_queue, score_steps) = mpsc::channel(1024);
-    let scorer = tokio::spawn(post_scores(http, settings.room.clone(), run.to_owned(), score_steps, answered.clone()));
+    let (room, signer) = (settings.room.clone(), settings.signer.clone());
+    let scorer = tokio::spawn(post_scores(http, room, run.to_owned(), signer, score_steps, answered.clone()));
 
     let start = tokio::time::Instant::now();
     let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
@@ -413,6 +416,7 @@ async fn post_scores(
     http: Arc<Http>,
     room: String,
     run: String,
+    signer: Option<Signer>,
     mut steps: mpsc::Receiver<Score>,
     answered: mpsc::UnboundedSender<Answered>,
 ) -> Result<()> {
@@ -434,7 +438,7 @@ async fn post_scores(
         let event = ScoreEvent {
             match_id,
             event_id: score.event,
-            provider: PROVIDER.to_owned(),
+            provider: signer.as_ref().map_or(PROVIDER, |s| &s.provider).to_owned(),
             revision: Some(score.revision),
             kind: score.kind.to_owned(),
             score: room::Score { home: score.home, away: score.away },
@@ -443,7 +447,9 @@ async fn post_scores(
             data: Some(json!({ "teams": score.teams })),
         };
         let sent = Instant::now();
-        let what = match room::post_score(&http, &event, Some(&room), None, PATIENCE).await? {
+        let what = match room::post_score(&http, &event, signer.is_none().then_some(&*room), signer.as_ref(), PATIENCE)
+            .await?
+        {
             Posted::Accepted { event_id, .. } => What::Acked { event_id, repeated: false },
             Posted::Repeated { event_id } => What::Acked { event_id, repeated: true },
             Posted::Refused { status, code, message } => What::Refused(reason(&format!("{status} {code}"), &message)),
