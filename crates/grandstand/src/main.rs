@@ -195,7 +195,7 @@ fn replay(args: ReplayArgs) -> Result<ExitCode> {
         (Some(provider), Some(kid), Some(file)) => {
             let key = std::fs::read(file).with_context(|| file.display().to_string())?;
             // As the server reads a key file: an editor's last line end is no part of the key.
-            Some(Signer::new(provider, kid, key.trim_ascii_end()))
+            Some(Signer::new(provider, kid, key.strip_suffix(b"\n").unwrap_or(&key)))
         }
         _ => None,
     };

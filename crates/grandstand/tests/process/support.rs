@@ -186,7 +186,6 @@ impl Drop for Server {
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
-    pub head: BTreeMap<String, String>,
     pub body: Vec<u8>,
     /// The body where it is JSON, else null.
     pub json: Value,
@@ -263,7 +262,7 @@ impl Http {
             self.stream.read_exact(&mut body)?;
         }
         let json = serde_json::from_slice(&body).unwrap_or(Value::Null);
-        Ok(Answer { status, head, body, json })
+        Ok(Answer { status, body, json })
     }
 
     pub fn call(

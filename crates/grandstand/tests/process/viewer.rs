@@ -187,10 +187,6 @@ impl Viewer {
         let _ = self.http.stream.get_mut().write_all(&out);
     }
 
-    pub fn op(&mut self, op: &Value) {
-        self.write(Opcode::Text, op.to_string().as_bytes());
-    }
-
     /// Reads until an event of this type; all events up to and with it.
     pub fn until(&mut self, mut wanted: impl FnMut(&Value) -> bool) -> Vec<Value> {
         let mut seen = Vec::new();
