@@ -17,11 +17,12 @@ use bytes::Bytes;
 use grandstand_core::ids::{EventId, Position, Pseq};
 use grandstand_core::names::{RoomId, UserId};
 use grandstand_core::record::{Audience, Lane, RetractTarget};
-use grandstand_core::time::Mono;
+use grandstand_core::time::{Mono, Wall};
 use grandstand_core::viewer::merge::{Leave, MergeWindow};
 use grandstand_core::viewer::ring::{self, Entry, Pushed, Ring};
 use grandstand_core::viewer::walk::{self, Place, Plan, Step, Walk};
 use grandstand_wire::codes::CloseCode;
+use grandstand_wire::event;
 
 use super::conn::{Conn, Kind, Sent};
 use super::frames::{self, Marks, Out, UserMark};
@@ -36,6 +37,9 @@ use crate::metrics::{Transport, add};
 const SLICE: Duration = Duration::from_millis(2);
 /// How often a walk looks at the clock: 16 sends are about 0.1 ms.
 const CLOCK_EVERY: usize = 16;
+/// Rooms up to so many viewers are told their number at most so often. Source: blueprint section 4 (viewers 1 to 5 s).
+const LATEST_EVERY: [(u64, Duration); 2] = [(1_000, Duration::from_secs(1)), (10_000, Duration::from_secs(2))];
+const LATEST_SELDOM: Duration = Duration::from_secs(5);
 const LINGER: Duration = Duration::from_secs(30);
 /// Different plans of one walk whose frames are kept: the common place, the few before it, and the resuming ones.
 const FRAMES_KEPT: usize = 8;
@@ -61,6 +65,17 @@ pub(super) struct Room {
     queued: bool,
     /// What the ring's comments must be held against: newest last, dropped with the ring's floor.
     retracts: Vec<(EventId, RetractTarget)>,
+    latest: Latest,
+}
+
+/// The newest value of what only its last value matters of; told to each seat once, overwritten by the next.
+#[derive(Default)]
+struct Latest {
+    version: u16,
+    viewers: u64,
+    told_at: Mono,
+    web_socket: Bytes,
+    sse: Bytes,
 }
 
 #[derive(Debug)]
@@ -69,6 +84,8 @@ pub(super) struct Seat {
     pub user: UserMark,
     pub transport: Transport,
     pub place: Place,
+    /// Version of the room's latest values it was told.
+    latest: u16,
 }
 
 /// What is to be done with viewers once the ring is no longer borrowed.
@@ -113,12 +130,33 @@ impl Room {
             again: false,
             queued: false,
             retracts: Vec::new(),
+            latest: Latest::default(),
         }
     }
 
     /// Whether a comment must not be shown any more.
     pub fn is_retracted(&self, piece: &Piece) -> bool {
         is_retracted(&self.retracts, piece)
+    }
+
+    /// Makes the room's latest values anew when they changed and their time has come.
+    fn renew_latest(&mut self, now: Mono, wall: Wall) -> bool {
+        let viewers = self.tally.viewers.load(Ordering::Relaxed).max(0) as u64;
+        let every = LATEST_EVERY.iter().find(|(most, _)| viewers <= *most).map_or(LATEST_SELDOM, |(_, every)| *every);
+        let latest = &mut self.latest;
+        if self.seats.is_empty() || viewers == latest.viewers || now.since(latest.told_at) < every {
+            return false;
+        }
+        let mut json = Vec::with_capacity(160);
+        event::Counters { room: &self.id, likes: &[], viewers, keep_millionths: 1_000_000, as_of: wall }
+            .write(&mut json);
+        let counters = [Out::loose("counters", json)];
+        latest.version = latest.version.wrapping_add(1);
+        latest.viewers = viewers;
+        latest.told_at = now;
+        latest.web_socket = frames::encode(Transport::WebSocket, &counters);
+        latest.sse = frames::encode(Transport::Sse, &counters);
+        true
     }
 
     fn note_retract(&mut self, piece: &Piece) {
@@ -295,7 +333,9 @@ impl Worker {
         let idx = place_in.room as usize;
         let room = &mut self.rooms[idx];
         let seat = room.seats.len();
-        room.seats.push(Seat { slot: slot as u32, user, transport, place });
+        // hello has said the newest values.
+        let latest = room.latest.version;
+        room.seats.push(Seat { slot: slot as u32, user, transport, place, latest });
         room.empty_since = None;
         room.tally.viewers.fetch_add(1, Ordering::Relaxed);
         if let Some(viewer) = self.viewer(slot) {
@@ -410,8 +450,8 @@ impl Worker {
             room.merge.on_walk(now);
             room.again = false;
         }
-        let Room { id, ring, seats, retracts, tally, .. } = room;
-        let mut tour = Tour::new(id, ring, retracts, now);
+        let Room { id, ring, seats, retracts, tally, latest, .. } = room;
+        let mut tour = Tour::new(id, latest, ring, retracts, now);
         let mut visited = 0;
         while next < seats.len() {
             if visited % CLOCK_EVERY == 0 && visited > 0 && clock::mono() >= until {
@@ -447,8 +487,8 @@ impl Worker {
     pub(super) fn bring(&mut self, idx: usize, seat: usize) {
         let mut after = After::default();
         let room = &mut self.rooms[idx];
-        let Room { id, ring, seats, retracts, tally, .. } = room;
-        let mut tour = Tour::new(id, ring, retracts, self.now);
+        let Room { id, ring, seats, retracts, tally, latest, .. } = room;
+        let mut tour = Tour::new(id, latest, ring, retracts, self.now);
         let Some(seat) = seats.get_mut(seat) else { return };
         if let Some(conn) = self.conns.get_mut(seat.slot as usize) {
             tour.serve(seat, conn, &mut after);
@@ -515,15 +555,22 @@ impl Worker {
     /// Once a second: old events leave the rings, rooms nobody came back to are given up.
     pub(super) fn keep_rooms(&mut self) {
         let now = self.now;
-        let mut over = Vec::new();
+        let wall = self.wall;
+        let (mut over, mut news) = (Vec::new(), Vec::new());
         for (idx, room) in &mut self.rooms {
             room.ring.trim(now);
             let floor = room.ring.floor();
             room.retracts.retain(|(at, _)| at.position() > floor);
+            if room.renew_latest(now, wall) {
+                news.push(idx);
+            }
             let left = room.n_members == 0 && room.info.is_some() && !room.queued;
             if left && room.empty_since.is_some_and(|since| now.since(since) >= LINGER) {
                 over.push(idx);
             }
+        }
+        for idx in news {
+            self.queue_walk(idx);
         }
         for idx in over {
             let room = self.rooms.remove(idx);
@@ -557,6 +604,7 @@ struct Tour<'r> {
     walk: Walk<'r, Arc<Piece>>,
     retracts: &'r [(EventId, RetractTarget)],
     room: &'r RoomId,
+    latest: &'r Latest,
     frames: Vec<Frame>,
     n_encoded: u64,
     now: Mono,
@@ -565,12 +613,13 @@ struct Tour<'r> {
 impl<'r> Tour<'r> {
     fn new(
         room: &'r RoomId,
+        latest: &'r Latest,
         ring: &'r Ring<Arc<Piece>>,
         retracts: &'r [(EventId, RetractTarget)],
         now: Mono,
     ) -> Tour<'r> {
         let walk = Walk::new(ring, walk::Limits::default(), now);
-        Tour { walk, retracts, room, frames: Vec::new(), n_encoded: 0, now }
+        Tour { walk, retracts, room, latest, frames: Vec::new(), n_encoded: 0, now }
     }
 
     /// Brings one seat to the head, or as far as its socket takes.
@@ -591,7 +640,7 @@ impl<'r> Tour<'r> {
             let plan = match self.walk.step(&seat.place) {
                 Step::AtHead => {
                     seat.place.rest(self.walk.head());
-                    return;
+                    return self.tell_latest(seat, conn, after);
                 }
                 Step::Send(plan) if plan.empty => {
                     seat.place.advance(&plan);
@@ -632,6 +681,27 @@ impl<'r> Tour<'r> {
                 after.held_up.push(seat.slot);
                 return;
             }
+        }
+    }
+
+    /// The room's latest values, to a viewer that is at the head and was not told them. Lost to nobody when the socket is
+    /// full: the viewer is told the newest when it comes by again.
+    fn tell_latest(&self, seat: &mut Seat, conn: &mut Conn, after: &mut After) {
+        if seat.latest == self.latest.version {
+            return;
+        }
+        let bytes = match seat.transport {
+            Transport::WebSocket => &self.latest.web_socket,
+            _ => &self.latest.sse,
+        };
+        match conn.try_send(bytes, None) {
+            Sent::All => seat.latest = self.latest.version,
+            Sent::Some => {
+                seat.latest = self.latest.version;
+                after.held_up.push(seat.slot);
+            }
+            Sent::Nothing => after.held_up.push(seat.slot),
+            Sent::Broken => after.broken.push(seat.slot),
         }
     }
 

@@ -401,7 +401,7 @@ impl Http {
         loop {
             let text = String::from_utf8(self.until(b"\n\n")).unwrap();
             let field = |name: &str| text.lines().find_map(|l| l.strip_prefix(name).map(str::to_owned));
-            if let Some(kind) = field("event: ") {
+            if let Some(kind) = field("event: ").filter(|kind| kind != "counters") {
                 let data = serde_json::from_str(&field("data: ").unwrap()).unwrap();
                 return (kind, field("id: ").map(|id| id.parse().unwrap()), data);
             }
@@ -457,6 +457,10 @@ impl Ws {
     fn next(&mut self) -> Value {
         loop {
             if let Some(event) = self.events.pop_front() {
+                // The number of viewers comes when it comes.
+                if event["type"] == "counters" {
+                    continue;
+                }
                 return event;
             }
             match self.incoming() {
@@ -955,6 +959,22 @@ fn a_score_that_cannot_be_given_in_ten_seconds_closes_its_viewer_which_resumes_w
     assert_eq!(again.next()["resumed"], true);
     let got: Vec<u64> = scores.iter().map(|_| again.next_of("score_event")["event_id"].as_u64().unwrap()).collect();
     assert_eq!(got, scores);
+}
+
+#[test]
+fn the_number_of_viewers_is_told_when_it_changes() {
+    let stage = stage();
+    let mut sse = stage.say("GET /v1/rooms/a/sse HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    sse.head();
+    assert_eq!(sse.event().2["counters"]["viewers"], 1);
+    let _others = [stage.ws("a", ""), stage.ws("a", "")];
+    loop {
+        let text = String::from_utf8(sse.until(b"\n\n")).unwrap();
+        assert!(!text.contains("id: "), "counters never move the cursor");
+        if text.contains("event: counters\n") && text.contains("\"viewers\":3") {
+            break;
+        }
+    }
 }
 
 #[test]
