@@ -97,7 +97,7 @@ impl Viewer {
         let mut body = vec![0; len];
         self.http.stream.read_exact(&mut body).expect("the body of the refusal");
         let json = serde_json::from_slice(&body).unwrap_or(Value::Null);
-        Answer { status, head, body, json }
+        Answer { status, body, json }
     }
 
     fn poll_once(&mut self, since: Option<String>, timeout: u32) -> Answer {
