@@ -1,27 +1,37 @@
 //! Known faults that the simulator must catch. Compiled to nothing without the feature `planted`.
 //!
-//! One fault is armed at a time, by number, for the current thread. The owner's side:
-//!
-//! | n | fault |
-//! |---|---|
-//! | 1 | a publish is answered when its batch is sealed, before the commit |
-//! | 2 | a publish of a failed batch is acknowledged with the id it would have had |
-//! | 3 | the keys of the last ten minutes are forgotten on recovery |
-//! | 4 | a take-over does not write its EpochStart and goes on in the old epoch |
-//! | 5 | a claim is kept when its batch failed: its key never gets an answer again |
-//! | 6 | a ban is not checked again when the id is given |
-//! | 7 | a priority number is used up by a failed batch |
-//! | 8 | the reader accepts a record of a lower epoch |
-//! | 9 | a second publish of a key whose first is under way is published too |
-//! | 10 | the lower revision of a score wins |
-//! | 11 | a failed batch leaves a hole in the sequence |
-//! | 12 | the reader goes on after a hole |
-//! | 13 | a slow-mode slot is not held between check and commit |
-//! | 14 | a retracted comment stays in the snapshot |
-//! | 15 | log time follows the wall clock back |
-//! | 16 | recovery forgets the newest priority number |
-//!
-//! The viewers' side numbers its own from 21.
+//! One fault is armed at a time, by number, for the current thread: the owner's side from 1, the viewers' side from 21.
+
+/// Every fault, with what it is.
+pub const ALL: &[(u32, &str)] = &[
+    (1, "a publish is answered when its batch is sealed, before the commit"),
+    (2, "a publish of a failed batch is acknowledged with the id it would have had"),
+    (3, "the keys of the last ten minutes are forgotten on recovery"),
+    (4, "a take-over does not write its EpochStart and goes on in the old epoch"),
+    (5, "a claim is kept when its batch failed: its key never gets an answer again"),
+    (6, "a ban is not checked again when the id is given"),
+    (7, "a priority number is used up by a failed batch"),
+    (8, "the reader accepts a record of a lower epoch"),
+    (9, "a second publish of a key whose first is under way is published too"),
+    (10, "the lower revision of a score wins"),
+    (11, "a failed batch leaves a hole in the sequence"),
+    (12, "the reader goes on after a hole"),
+    (13, "a slow-mode slot is not held between check and commit"),
+    (14, "a retracted comment stays in the snapshot"),
+    (15, "log time follows the wall clock back"),
+    (16, "recovery forgets the newest priority number"),
+    (21, "a cut plan moves its viewer to the head"),
+    (22, "a priority event among stale comments is dropped with them"),
+    (23, "comments passed over are not told"),
+    (24, "a walk from below the floor begins with what is still held"),
+    (25, "an event of a page that came twice is given twice"),
+    (26, "a resume begins its comments at the head"),
+    (27, "comments passed over are counted one short"),
+    (28, "an event that must wait for the window is forgotten"),
+    (29, "a resume is given the room's newest priority number"),
+    (30, "an event that reaches a ring twice is held twice"),
+    (31, "the ring answers a cursor from below its floor"),
+];
 
 #[cfg(feature = "planted")]
 mod armed {

@@ -13,6 +13,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::planted::planted;
 use crate::time::Mono;
 
 /// Walks a quiet room may start without waiting: two comments close together both leave at once.
@@ -133,7 +134,7 @@ impl MergeWindow {
 
     fn wait_until(&mut self, at: Mono) -> Leave {
         let at = self.deadline.map_or(at, |known| known.min(at));
-        self.deadline = Some(at);
+        self.deadline = Some(at).filter(|_| !planted(28));
         Leave::At(at)
     }
 }
