@@ -1,0 +1,455 @@
+//! Judges a run from its history and the raw storage. Shares nothing with the server but the record itself: the reader rule
+//! is written here again, the short way.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use grandstand_core::ids::{EventId, Position, Pseq, Revision};
+use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
+use grandstand_core::record::{Audience, Body, Lane, Record, RetractTarget};
+use grandstand_core::time::Wall;
+use grandstand_core::viewer::walk::Skipped;
+
+use crate::history::{Begun, ClientIdx, Line, Seen, Snapshot, Wish};
+
+/// What may lie between the check of a comment and its id: a slow write before its own batch, and a verdict.
+const SLOW_MODE_SLACK: Duration = Duration::from_millis(1_900);
+
+/// What was found, in words that begin with the invariant's number.
+pub type Violations = Vec<String>;
+
+/// How much a run proves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Weight {
+    pub acks: u64,
+    pub resumes: u64,
+    pub snapshots: u64,
+    pub skipped: u64,
+    pub delivered: u64,
+    pub epochs: u64,
+}
+
+struct Log<'a> {
+    valid: Vec<&'a Arc<Record>>,
+    by_id: BTreeMap<EventId, &'a Arc<Record>>,
+}
+
+pub fn check(
+    storage: &[Arc<Record>],
+    history: &[Line],
+    finals: &BTreeMap<RoomId, Arc<Snapshot>>,
+    clocks_jump: bool,
+) -> (Violations, Weight) {
+    let log = read(storage);
+    let mut found = Violations::new();
+    let mut weight =
+        Weight { epochs: log.valid.iter().filter(|r| r.body == Body::EpochStart).count() as u64, ..Weight::default() };
+    check_log(&log, clocks_jump, &mut found);
+    check_answers(&log, history, &mut found, &mut weight);
+    check_viewers(&log, history, &mut found, &mut weight);
+    let tops = tops_at(&log, Position::new((1 << 53) - 1).expect("below the limit"));
+    for (room, shot) in finals {
+        check_snapshot(&log, shot, &mut found);
+        let expect = tops.get(room).map_or(0, BTreeMap::len);
+        if shot.tops.len() != expect {
+            found.push(format!("I-13: {room} ends with {} score events, the log has {expect}", shot.tops.len()));
+        }
+    }
+    (found, weight)
+}
+
+/// The reader rule: higher EpochStarts move on, lower epochs are void, repeats are ignored, a hole voids the rest.
+fn read(storage: &[Arc<Record>]) -> Log<'_> {
+    let (mut epoch, mut next, mut holed) = (0, 0, false);
+    let mut valid = Vec::new();
+    for record in storage {
+        let (e, seq) = (record.epoch.value(), record.seq.value());
+        if e > epoch && seq == 0 && record.body == Body::EpochStart {
+            (epoch, next, holed) = (e, 1, false);
+            valid.push(record);
+        } else if e == epoch && seq >= next && !holed {
+            holed = seq > next;
+            if !holed {
+                next += 1;
+                valid.push(record);
+            }
+        }
+    }
+    let by_id = valid.iter().map(|r| (r.event_id(), *r)).collect();
+    Log { valid, by_id }
+}
+
+fn check_log(log: &Log<'_>, clocks_jump: bool, found: &mut Violations) {
+    let mut ts = Wall(0);
+    let mut pseq: BTreeMap<&RoomId, Pseq> = BTreeMap::new();
+    let mut keys: BTreeSet<(&RoomId, &UserId, &ClientMsgId)> = BTreeSet::new();
+    let mut scores: BTreeSet<(&RoomId, &Key, &Key, &Key, Revision)> = BTreeSet::new();
+    let mut gifts: BTreeSet<(&RoomId, &Key)> = BTreeSet::new();
+    let mut banned: BTreeSet<(&RoomId, &UserId)> = BTreeSet::new();
+    let mut slow: BTreeMap<&RoomId, (u32, Wall)> = BTreeMap::new();
+    let mut spoke: BTreeMap<(&RoomId, &UserId), Wall> = BTreeMap::new();
+    for record in &log.valid {
+        let id = record.event_id();
+        // A take-over that was overtaken itself may have known less of the log than lies before its EpochStart.
+        if record.ts < ts && record.body != Body::EpochStart {
+            found.push(format!("log time falls at {id:?}"));
+        }
+        ts = ts.max(record.ts);
+        let Some(room) = &record.room else { continue };
+        if let Some(n) = record.pseq {
+            let last = pseq.insert(room, n).unwrap_or_default();
+            if n != last.next() {
+                found.push(format!("I-04: pseq {} follows {} in {room} at {id:?}", n.0, last.0));
+            }
+        }
+        match &record.body {
+            Body::Comment(_) => {
+                let (Some(user), Some(key)) = (&record.user, &record.client_msg_id) else {
+                    found.push(format!("a comment without an author at {id:?}"));
+                    continue;
+                };
+                if !keys.insert((room, user, key)) {
+                    found.push(format!("I-10: {user} {key} is in {room} twice, again at {id:?}"));
+                }
+                if banned.contains(&(room, user)) {
+                    found.push(format!("I-07: {user} is banned in {room} and speaks at {id:?}"));
+                }
+                let last = spoke.insert((room, user), record.ts);
+                let (seconds, since) = slow.get(room).copied().unwrap_or_default();
+                let seconds = Duration::from_secs(seconds.into());
+                // Log time tells nothing of a distance across a jump of its clock.
+                let ruled = last.filter(|last| *last >= since + SLOW_MODE_SLACK && !clocks_jump);
+                if let Some(last) = ruled.filter(|last| record.ts.since(*last) + SLOW_MODE_SLACK < seconds) {
+                    found.push(format!("slow mode: {user} speaks {:?} apart at {id:?}", record.ts.since(last)));
+                }
+            }
+            Body::Score(s) => {
+                let fresh = scores.insert((room, &s.match_id, &s.provider, &s.event, s.revision));
+                if !fresh {
+                    found
+                        .push(format!("I-10: {} {} revision {} is in {room} twice", s.match_id, s.event, s.revision.0));
+                }
+            }
+            Body::Gift(gift) => {
+                let fresh = gifts.insert((room, &gift.gift_id));
+                if !fresh {
+                    found.push(format!("I-10: {} is in {room} twice", gift.gift_id));
+                }
+            }
+            Body::Ban(ban) => {
+                banned.insert((room, &ban.user));
+            }
+            Body::Unban(user) => {
+                banned.remove(&(room, user));
+            }
+            Body::Room(settings) => {
+                let seconds = settings.slow_mode_seconds;
+                if slow.get(room).is_none_or(|(known, _)| *known != seconds) {
+                    slow.insert(room, (seconds, record.ts));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn check_answers(log: &Log<'_>, history: &[Line], found: &mut Violations, weight: &mut Weight) {
+    let mut first: BTreeMap<&Wish, EventId> = BTreeMap::new();
+    // Of each room, the highest id acknowledged so far; and what it was when a wish was first asked.
+    let mut acked: BTreeMap<&RoomId, EventId> = BTreeMap::new();
+    let mut before: BTreeMap<&Wish, Option<EventId>> = BTreeMap::new();
+    let mut refused: BTreeSet<&Wish> = BTreeSet::new();
+    for line in history {
+        match &line.seen {
+            Seen::Asked(wish) => {
+                before.entry(wish).or_insert_with(|| acked.get(wish.room()).copied());
+            }
+            Seen::Refused(wish) => {
+                refused.insert(wish);
+            }
+            Seen::Acked { wish, id, .. } => {
+                weight.acks += 1;
+                let known = *first.entry(wish).or_insert(*id);
+                if known != *id {
+                    found.push(format!("I-10: {wish:?} was acknowledged as {known:?} and as {id:?}"));
+                }
+                if !log.by_id.get(id).is_some_and(|record| wish.is(record)) {
+                    found.push(format!("I-01: {wish:?} was acknowledged as {id:?}, the log has something else there"));
+                }
+                // A score's repeats may be of an earlier asking by anyone; a comment's key is its asker's alone.
+                let earlier = before.get(wish).copied().flatten();
+                if matches!(wish, Wish::Comment { .. }) && earlier.is_some_and(|earlier| *id <= earlier) {
+                    found.push(format!("order: {wish:?} was asked after {earlier:?} was acknowledged and is {id:?}"));
+                }
+                let newest = acked.entry(wish.room()).or_insert(*id);
+                *newest = (*newest).max(*id);
+            }
+            _ => {}
+        }
+    }
+    for wish in refused.into_iter().filter(|wish| !first.contains_key(*wish)) {
+        if log.valid.iter().any(|record| wish.is(record)) {
+            found.push(format!("I-17: {wish:?} was refused and is in the log"));
+        }
+    }
+}
+
+impl Wish {
+    fn room(&self) -> &RoomId {
+        match self {
+            Wish::Comment { room, .. } | Wish::Score { room, .. } | Wish::Gift { room, .. } => room,
+        }
+    }
+
+    fn is(&self, record: &Record) -> bool {
+        record.room.as_ref() == Some(self.room())
+            && match (self, &record.body) {
+                (Wish::Comment { user, key, text, .. }, Body::Comment(c)) => {
+                    record.user.as_ref() == Some(user) && record.client_msg_id.as_ref() == Some(key) && c.text == *text
+                }
+                (Wish::Score { match_id, event, revision, home, .. }, Body::Score(s)) => {
+                    s.match_id == *match_id && s.event == *event && s.revision == *revision && s.home == *home
+                }
+                (Wish::Gift { gift_id, .. }, Body::Gift(g)) => g.gift_id == *gift_id,
+                _ => false,
+            }
+    }
+}
+
+/// One viewer's whole session: every connection joined by its cursors.
+#[derive(Default)]
+struct Session {
+    room: Option<RoomId>,
+    begun: Option<Position>,
+    last: Position,
+    pseq: Pseq,
+    given: BTreeSet<EventId>,
+    /// Each skip told, and whether its count is exact: what it tells beyond a later resume's cursor no longer holds.
+    told: Vec<(Skipped, bool)>,
+    /// (from, to]: a snapshot stands for it.
+    jumped: Vec<(Position, Position)>,
+    /// The snapshot that is owed since.
+    owed: Option<(Position, Pseq)>,
+    /// Highest revision of each score event, as a page would show it.
+    board: BTreeMap<(Key, Key), Revision>,
+}
+
+fn check_viewers(log: &Log<'_>, history: &[Line], found: &mut Violations, weight: &mut Weight) {
+    let mut sessions: BTreeMap<ClientIdx, Session> = BTreeMap::new();
+    for line in history {
+        match &line.seen {
+            Seen::Hello { client, room, asked, cursor, pseq, kind, skipped } => {
+                let session = sessions.entry(*client).or_default();
+                session.room = Some(room.clone());
+                if *kind == Begun::Snapshot && !has_priority(log, room, *asked, *cursor) {
+                    found.push(format!("client {client} was sent to a snapshot from {asked:?} with nothing to lose"));
+                }
+                hello(session, *client, *asked, *cursor, *pseq, *kind, *skipped, found, weight);
+            }
+            Seen::Events { client, room, skipped, events } => {
+                let session = sessions.entry(*client).or_default();
+                session.room = Some(room.clone());
+                session.told.extend(skipped.map(|skip| (skip, true)));
+                weight.skipped += skipped.map_or(0, |s| s.count);
+                weight.delivered += events.len() as u64;
+                events.iter().for_each(|event| deliver(log, session, *client, room, event, found));
+            }
+            Seen::Snapshot { client, shot } => {
+                let session = sessions.entry(*client).or_default();
+                session.room = Some(shot.room.clone());
+                check_snapshot(log, shot, found);
+                if let Some((min, pseq)) = session.owed.take()
+                    && (shot.as_of < min || shot.pseq < pseq)
+                {
+                    found.push(format!("I-04: client {client} was given a snapshot older than its stream"));
+                }
+                shot.tops.iter().for_each(|top| show(&mut session.board, top));
+            }
+            Seen::Final { client, connected, undecided } => {
+                if !connected {
+                    found.push(format!("I-16: client {client} is not connected at the end"));
+                }
+                if let Some(wish) = undecided {
+                    found.push(format!("I-16: undecided at the end: {wish:?}"));
+                }
+                if let Some(session) = sessions.get(client) {
+                    account(log, *client, session, found);
+                }
+            }
+            Seen::Asked(_) | Seen::Acked { .. } | Seen::Refused(_) => {}
+        }
+    }
+}
+
+/// Whether a priority event lies after `from` and up to `to`: nobody is sent to a snapshot for less.
+fn has_priority(log: &Log<'_>, room: &RoomId, from: Position, to: Position) -> bool {
+    let mut mine = log.valid.iter().filter(|r| r.room.as_ref() == Some(room) && r.lane() == Some(Lane::Priority));
+    mine.any(|r| r.event_id().position() > from && r.event_id().position() <= to)
+}
+
+fn hello(
+    session: &mut Session,
+    client: ClientIdx,
+    asked: Position,
+    cursor: Position,
+    pseq: Pseq,
+    kind: Begun,
+    skipped: Option<Skipped>,
+    found: &mut Violations,
+    weight: &mut Weight,
+) {
+    // What was told after the last event that arrived is told again, or given after all.
+    session.told.retain(|(skip, _)| skip.from.position() <= asked);
+    for (skip, exact) in session.told.iter_mut().filter(|(skip, _)| skip.to.position() > asked) {
+        (skip.to, *exact) = (asked.event_id().expect("a cursor behind an event"), false);
+    }
+    match kind {
+        Begun::Live => {
+            if asked != Position::START || session.begun.is_some() {
+                found.push(format!("client {client} asked for {asked:?} and was given the live end"));
+            }
+            session.begun = Some(cursor);
+        }
+        Begun::Resumed => {
+            weight.resumes += 1;
+            if cursor != asked {
+                found.push(format!("I-03: client {client} resumed {asked:?} and was given {cursor:?}"));
+            }
+            if pseq != session.pseq {
+                found.push(format!("I-04: client {client} has pseq {} and was resumed at {}", session.pseq.0, pseq.0));
+            }
+            session.told.extend(skipped.map(|skip| (skip, true)));
+            weight.skipped += skipped.map_or(0, |s| s.count);
+        }
+        Begun::Snapshot => {
+            weight.snapshots += 1;
+            session.jumped.push((asked, cursor));
+        }
+    }
+    if kind != Begun::Resumed {
+        session.owed = Some((cursor, pseq));
+    }
+    session.pseq = pseq;
+    session.last = session.last.max(cursor);
+}
+
+fn deliver(
+    log: &Log<'_>,
+    session: &mut Session,
+    client: ClientIdx,
+    room: &RoomId,
+    event: &Arc<Record>,
+    found: &mut Violations,
+) {
+    let id = event.event_id();
+    match log.by_id.get(&id) {
+        Some(record) if Arc::ptr_eq(record, event) || ***record == **event => {}
+        Some(_) => found.push(format!("I-02: client {client} was given other content as {id:?}")),
+        None => found.push(format!("I-05: client {client} was given {id:?}, which is not in the log")),
+    }
+    if event.room.as_ref() != Some(room) || event.audience != Audience::Everyone {
+        found.push(format!("I-06: client {client} was given {id:?}, which is not for it"));
+    }
+    if id.position() <= session.last {
+        found.push(format!("I-03: client {client} was given {id:?} after {:?}", session.last));
+    }
+    session.last = session.last.max(id.position());
+    session.given.insert(id);
+    if let Some(n) = event.pseq {
+        if n != session.pseq.next() {
+            found.push(format!("I-04: client {client} was given pseq {} after {}", n.0, session.pseq.0));
+        }
+        session.pseq = n;
+    }
+    show(&mut session.board, event);
+}
+
+fn show(board: &mut BTreeMap<(Key, Key), Revision>, event: &Record) {
+    if let Body::Score(score) = &event.body {
+        let shown = board.entry((score.match_id.clone(), score.event.clone())).or_insert(score.revision);
+        *shown = (*shown).max(score.revision);
+    }
+}
+
+/// At the end everything since the session began was given, told, or is covered by a snapshot.
+fn account(log: &Log<'_>, client: ClientIdx, session: &Session, found: &mut Violations) {
+    let (Some(begun), Some(room)) = (session.begun, &session.room) else { return };
+    let mut untold: BTreeMap<usize, u64> = BTreeMap::new();
+    for record in log.valid.iter().filter(|r| r.room.as_ref() == Some(room) && r.lane().is_some()) {
+        let (id, at) = (record.event_id(), record.event_id().position());
+        let jumped = session.jumped.iter().any(|(from, to)| at > *from && at <= *to);
+        if at <= begun || jumped || session.given.contains(&id) || record.audience != Audience::Everyone {
+            continue;
+        }
+        let told = session.told.iter().position(|(skip, _)| skip.from <= id && id <= skip.to);
+        match told.filter(|_| record.lane() == Some(Lane::Comment)) {
+            Some(skip) => *untold.entry(skip).or_default() += 1,
+            None => found.push(format!("I-04, I-16: client {client} was never given nor told {id:?}")),
+        }
+    }
+    for (idx, (skip, exact)) in session.told.iter().enumerate() {
+        let missing = untold.get(&idx).copied().unwrap_or(0);
+        if missing > skip.count || (*exact && missing < skip.count) {
+            found.push(format!("client {client} was told of {} passed over in {skip:?}, it was {missing}", skip.count));
+        }
+    }
+    let expect: BTreeMap<(Key, Key), Revision> =
+        tops_at(log, Position::new((1 << 53) - 1).expect("below the limit")).remove(room).unwrap_or_default();
+    if session.board != expect {
+        found.push(format!("I-13: client {client} ends with {:?}, the log says {expect:?}", session.board));
+    }
+}
+
+/// Of each room, the highest revision of each score event up to a place.
+fn tops_at(log: &Log<'_>, upto: Position) -> BTreeMap<RoomId, BTreeMap<(Key, Key), Revision>> {
+    let mut tops: BTreeMap<RoomId, BTreeMap<(Key, Key), Revision>> = BTreeMap::new();
+    for record in log.valid.iter().take_while(|r| r.event_id().position() <= upto) {
+        if let Some(room) = record.room.as_ref().filter(|_| matches!(record.body, Body::Score(_))) {
+            show(tops.entry(room.clone()).or_default(), record);
+        }
+    }
+    tops
+}
+
+fn check_snapshot(log: &Log<'_>, shot: &Snapshot, found: &mut Violations) {
+    let upto = log.valid.iter().take_while(|r| r.event_id().position() <= shot.as_of);
+    let mine = upto.filter(|r| r.room.as_ref() == Some(&shot.room));
+    let mut hidden: BTreeSet<EventId> = BTreeSet::new();
+    let mut comments: Vec<(EventId, Option<&UserId>)> = Vec::new();
+    let mut pseq = Pseq(0);
+    for record in mine {
+        pseq = record.pseq.unwrap_or(pseq);
+        match &record.body {
+            Body::Comment(_) => comments.push((record.event_id(), record.user.as_ref())),
+            Body::Retract(retract) => match &retract.target {
+                RetractTarget::Event(id) => {
+                    hidden.insert(*id);
+                }
+                RetractTarget::User(user) => {
+                    hidden.extend(comments.iter().filter(|(_, u)| *u == Some(user)).map(|(id, _)| *id));
+                }
+                RetractTarget::All => hidden.extend(comments.iter().map(|(id, _)| *id)),
+            },
+            _ => {}
+        }
+    }
+    if pseq != shot.pseq {
+        found.push(format!("I-04: a snapshot of {} has pseq {}, the log {}", shot.room, shot.pseq.0, pseq.0));
+    }
+    for comment in &shot.recent {
+        let id = comment.event_id();
+        if hidden.contains(&id) {
+            found.push(format!("I-11: a snapshot shows {id:?}, which was retracted"));
+        }
+        if !log.by_id.get(&id).is_some_and(|record| ***record == **comment) {
+            found.push(format!("I-02: a snapshot shows {id:?}, which is not in the log"));
+        }
+    }
+    let expect = tops_at(log, shot.as_of).remove(&shot.room).unwrap_or_default();
+    let mut board = BTreeMap::new();
+    shot.tops.iter().for_each(|top| show(&mut board, top));
+    if board != expect {
+        found.push(format!("I-13: a snapshot of {} shows {board:?}, the log says {expect:?}", shot.room));
+    }
+}

@@ -1,0 +1,85 @@
+//! What the clients of a run saw and did, in order of time. The checker judges from this and the log alone.
+
+use std::sync::Arc;
+
+use grandstand_core::ids::{EventId, Position, Pseq, Revision};
+use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
+use grandstand_core::record::Record;
+use grandstand_core::time::Mono;
+use grandstand_core::viewer::walk::Skipped;
+
+/// A client by its number.
+pub type ClientIdx = usize;
+
+/// What makes one wish the same wish when it is asked again.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Wish {
+    Comment { room: RoomId, user: UserId, key: ClientMsgId, text: Arc<str> },
+    Score { room: RoomId, match_id: Key, event: Key, revision: Revision, home: u32 },
+    Gift { room: RoomId, gift_id: Key },
+}
+
+#[derive(Clone, Debug)]
+pub enum Seen {
+    /// Asked, for the first time or again.
+    Asked(Wish),
+    Acked {
+        wish: Wish,
+        id: EventId,
+        duplicate: bool,
+    },
+    /// Certainly not done.
+    Refused(Wish),
+    /// A stream begins: `cursor` is what the client asked for, the rest is hello.
+    Hello {
+        client: ClientIdx,
+        room: RoomId,
+        asked: Position,
+        cursor: Position,
+        pseq: Pseq,
+        kind: Begun,
+        skipped: Option<Skipped>,
+    },
+    Events {
+        client: ClientIdx,
+        room: RoomId,
+        skipped: Option<Skipped>,
+        events: Vec<Arc<Record>>,
+    },
+    Snapshot {
+        client: ClientIdx,
+        shot: Arc<Snapshot>,
+    },
+    /// At the very end: what the client believes.
+    Final {
+        client: ClientIdx,
+        connected: bool,
+        undecided: Option<Wish>,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Begun {
+    Live,
+    Resumed,
+    /// `snapshot_required`.
+    Snapshot,
+}
+
+/// What a snapshot shows, as far as it is checked.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub room: RoomId,
+    /// The log's place it was made at.
+    pub as_of: Position,
+    pub pseq: Pseq,
+    pub recent: Vec<Arc<Record>>,
+    /// The highest revision of each score event.
+    pub tops: Vec<Arc<Record>>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Line {
+    pub at: Mono,
+    pub seen: Seen,
+}

@@ -1,0 +1,291 @@
+//! One process of the simulated server: an owner on the shared storage, and a gateway with its viewers.
+//!
+//! The rules are the real ones, called directly; this file is the shell that a server is around them, as small as it can be.
+//! The storage is a sequence that anyone may append to, as a replicated log is: what lies in it is judged by the reader rule
+//! alone, and a process answers nothing before it has read its own batch back as valid.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use grandstand_core::ids::{Epoch, EpochSpan, EventId, Position};
+use grandstand_core::names::{ClientMsgId, RoomId};
+use grandstand_core::owner::command::Tag;
+use grandstand_core::owner::{Owner, Settings};
+use grandstand_core::reader::{Reader, Reading};
+use grandstand_core::record::{Audience, Body, Lane, Record};
+use grandstand_core::time::{Mono, Wall};
+use grandstand_core::viewer::merge::MergeWindow;
+use grandstand_core::viewer::resume::{self, Answer, COMMENTS_MAX, Facts, Priority};
+use grandstand_core::viewer::ring::{self, Entry, Ring};
+use grandstand_core::viewer::session::Session;
+use grandstand_core::viewer::walk::Place;
+
+use crate::history::{ClientIdx, Snapshot};
+use crate::world::{ActorIdx, Event};
+
+/// A connection; never used twice in a run.
+pub type ConnId = u64;
+
+/// Log time younger than this is read for keys in recovery.
+const KEYS_WINDOW: Duration = Duration::from_secs(600);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    Running,
+    /// It stands still and does not know.
+    Paused,
+    Dead,
+}
+
+/// Whom a command is answered.
+#[derive(Clone, Debug)]
+pub enum Asker {
+    Conn { conn: ConnId, client: ClientIdx, key: ClientMsgId },
+    Actor { actor: ActorIdx, ask: u64 },
+}
+
+pub struct Process {
+    pub state: State,
+    pub epoch: Epoch,
+    /// Its EpochStart is read back.
+    pub started: bool,
+    pub owner: Owner,
+    pub tags: BTreeMap<Tag, Asker>,
+    pub next_tag: Tag,
+    /// The batch that was sealed and has no outcome yet.
+    pub flight: Option<Arc<[Arc<Record>]>>,
+    /// What came while it stood still.
+    pub backlog: Vec<Event>,
+    pub deadline: Option<Mono>,
+    /// Milliseconds that its wall clock is off.
+    pub clock_off_ms: i64,
+    /// The log as it has read it.
+    reader: Reader,
+    read_upto: usize,
+    pub log: Vec<Arc<Record>>,
+    /// Of each room, the places in `log` of what viewers are sent.
+    served: BTreeMap<RoomId, Vec<usize>>,
+    pub records_since_checkpoint: usize,
+    pub rooms: BTreeMap<RoomId, Roster>,
+    pub conns: BTreeMap<ConnId, Conn>,
+}
+
+/// A room's viewers on this process.
+pub struct Roster {
+    pub ring: Ring<Arc<Record>>,
+    pub merge: MergeWindow,
+    pub due: Option<Mono>,
+}
+
+pub struct Conn {
+    pub client: ClientIdx,
+    pub session: Session,
+    pub room: RoomId,
+    /// `None` until the resume was answered.
+    pub place: Option<Place>,
+    /// The socket takes nothing until then.
+    pub stalled_until: Option<Mono>,
+    /// The unwritten rest of one frame, and since when a priority event waits in it.
+    pub rest: Option<(crate::world::Down, Option<Mono>)>,
+    /// A page of the log is on its way.
+    pub paging: bool,
+    /// Nothing overtakes on one connection.
+    pub last_down: Mono,
+}
+
+/// What is saved of an owner from time to time.
+#[derive(Clone, Default)]
+pub struct Saved {
+    pub log: Option<grandstand_core::owner::checkpoint::LogCheckpoint>,
+    pub rooms: BTreeMap<RoomId, grandstand_core::owner::checkpoint::RoomCheckpoint>,
+}
+
+/// What reading on in the storage came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReadOn {
+    /// All of the batch in flight is valid, and nothing foreign came between.
+    Mine,
+    /// Somebody else's record is valid where only ours could be, or ours is not.
+    Overtaken,
+}
+
+impl Process {
+    /// Recovers from the newest checkpoint and the storage, and begins `epoch`.
+    pub fn recover(storage: &[Arc<Record>], saved: &Saved, epoch: Epoch, seed: u64, now: Mono, wall: Wall) -> Process {
+        let settings = Settings { create_on_use: true, seed, ..Settings::default() };
+        let mut owner = Owner::new(settings, now, wall);
+        let mut reader = Reader::new();
+        let valid: Vec<Arc<Record>> = storage.iter().filter(|r| reader.read(r) == Reading::Valid).cloned().collect();
+        let upto = saved.log.as_ref().map_or(Position::START, |log| log.position);
+        if let Some(log) = &saved.log {
+            owner.restore_log(log.clone());
+            saved.rooms.values().for_each(|room| owner.restore_room(room.clone()));
+            let oldest = log.ts - KEYS_WINDOW;
+            let known = valid.iter().filter(|r| r.event_id().position() <= upto && r.ts >= oldest);
+            known.for_each(|record| owner.replay_keys(record));
+        }
+        for record in storage.iter().filter(|r| r.event_id().position() > upto) {
+            owner.replay(record);
+        }
+        owner.start(epoch);
+        let mut process = Process {
+            state: State::Running,
+            epoch,
+            started: false,
+            owner,
+            tags: BTreeMap::new(),
+            next_tag: 1,
+            flight: None,
+            backlog: Vec::new(),
+            deadline: None,
+            clock_off_ms: 0,
+            reader,
+            read_upto: storage.len(),
+            log: Vec::new(),
+            served: BTreeMap::new(),
+            records_since_checkpoint: 0,
+            rooms: BTreeMap::new(),
+            conns: BTreeMap::new(),
+        };
+        valid.into_iter().for_each(|record| process.note(record));
+        process
+    }
+
+    /// Reads what was appended since, after the batch in flight was.
+    pub fn read_on(&mut self, storage: &[Arc<Record>], batch: &[Arc<Record>]) -> ReadOn {
+        let mut mine = batch.iter();
+        for record in &storage[self.read_upto..] {
+            if self.reader.read(record) != Reading::Valid {
+                continue;
+            }
+            if !mine.next().is_some_and(|m| Arc::ptr_eq(m, record)) {
+                return ReadOn::Overtaken;
+            }
+        }
+        self.read_upto = storage.len();
+        if mine.next().is_some() {
+            return ReadOn::Overtaken;
+        }
+        ReadOn::Mine
+    }
+
+    /// A record is part of the log, as this process knows it.
+    pub fn note(&mut self, record: Arc<Record>) {
+        if let (Some(room), Some(_)) = (&record.room, record.lane()) {
+            self.served.entry(room.clone()).or_default().push(self.log.len());
+        }
+        self.log.push(record);
+    }
+
+    pub fn head(&self) -> Position {
+        self.log.last().map_or(Position::START, |record| record.event_id().position())
+    }
+
+    /// The newest record of a room that viewers are sent.
+    fn last_event(&self, room: &RoomId) -> Position {
+        self.after(room, Position::START).last().map_or(Position::START, |r| r.event_id().position())
+    }
+
+    /// The room's events after `position`, in order.
+    fn after(&self, room: &RoomId, position: Position) -> impl DoubleEndedIterator<Item = &Arc<Record>> + Clone {
+        let places = self.served.get(room).map_or(&[][..], Vec::as_slice);
+        let from = places.partition_point(|place| self.log[*place].event_id().position() <= position);
+        places[from..].iter().map(|place| &self.log[*place])
+    }
+
+    /// Judges a cursor by the log.
+    pub fn resume(&self, room: &RoomId, cursor: Position, wall: Wall) -> Answer {
+        let age = |r: &Record| wall.since(r.ts);
+        let comments = self.after(room, cursor).filter(|r| is_public_comment(r));
+        let first_priority = self.after(room, cursor).find(|r| r.lane() == Some(Lane::Priority));
+        let view = self.owner.room(room);
+        let pseq = view.map(|v| v.pseq).unwrap_or_default();
+        let window = view.map_or(300, |v| v.settings.resume_window_seconds);
+        let epochs: Vec<EpochSpan> = self.owner.epochs().to_vec();
+        let facts = Facts {
+            head: self.head(),
+            epochs: &epochs,
+            complete_after: Position::START,
+            last_event: self.last_event(room),
+            pseq,
+            first_priority: first_priority.map(|r| Priority {
+                id: r.event_id(),
+                pseq: r.pseq.expect("priority events are numbered"),
+                age: age(r),
+            }),
+            first_comment: comments.clone().next().map(|r| (r.event_id(), age(r))),
+            n_comments: comments.clone().count() as u64,
+            window: Duration::from_secs(window.into()),
+        };
+        resume::resume_from(cursor, &facts, || {
+            let mut newest: Vec<(EventId, Duration)> =
+                comments.rev().take(COMMENTS_MAX + 1).map(|r| (r.event_id(), age(r))).collect();
+            newest.reverse();
+            newest
+        })
+    }
+
+    /// The next page of a room's log: at most `rows` events after `after`, and up to where the page is complete.
+    pub fn page(&self, room: &RoomId, after: Position, rows: usize) -> (Vec<Arc<Record>>, Position) {
+        let mut rest = self.after(room, after);
+        let page: Vec<Arc<Record>> = rest.by_ref().take(rows).cloned().collect();
+        let upto = match (rest.next(), page.last()) {
+            (Some(_), Some(last)) => last.event_id().position(),
+            _ => self.head().max(after),
+        };
+        (page, upto)
+    }
+
+    pub fn snapshot(&self, room: &RoomId) -> Option<Snapshot> {
+        let view = self.owner.room(room)?;
+        Some(Snapshot {
+            room: room.clone(),
+            as_of: self.owner.head(),
+            pseq: view.pseq,
+            recent: view.recent.iter().cloned().collect(),
+            tops: view.scores.values().flat_map(|ledger| ledger.lines.values().map(|line| line.top.clone())).collect(),
+        })
+    }
+
+    /// The room's roster, subscribed when it is new.
+    pub fn roster(&mut self, room: &RoomId, limits: ring::Limits) -> &mut Roster {
+        let head = self.head();
+        let view = self.owner.room(room);
+        let pseq = view.map(|v| v.pseq).unwrap_or_default();
+        let fixed = view.and_then(|v| v.settings.merge_ms).map(|ms| Duration::from_millis(ms.into()));
+        self.rooms.entry(room.clone()).or_insert_with(|| Roster {
+            ring: Ring::new(head, pseq, limits),
+            merge: MergeWindow::new(fixed),
+            due: None,
+        })
+    }
+
+    /// Whether a batch carries what only a take-over may begin with.
+    pub fn begins(&self, batch: &[Arc<Record>]) -> bool {
+        batch.first().is_some_and(|r| matches!(r.body, Body::EpochStart) && r.epoch == self.epoch)
+    }
+}
+
+/// An event as a ring holds it; `None` for records that no viewer is sent.
+pub fn entry(record: &Arc<Record>, now: Mono) -> Option<Entry<Arc<Record>>> {
+    Some(Entry {
+        id: record.event_id(),
+        lane: record.lane()?,
+        closes_window: record.closes_window(),
+        private: record.audience != Audience::Everyone,
+        pseq: record.pseq,
+        at: now,
+        bytes: 120,
+        payload: record.clone(),
+    })
+}
+
+pub fn is_public_comment(record: &Record) -> bool {
+    record.lane() == Some(Lane::Comment) && record.audience == Audience::Everyone
+}
+
+/// Takes what waits while a process stands still.
+pub fn take_backlog(process: &mut Process) -> VecDeque<Event> {
+    std::mem::take(&mut process.backlog).into()
+}

@@ -1,0 +1,683 @@
+//! The simulated world: one queue of events, one clock that jumps from one to the next, one source of chance.
+//!
+//! A run is a safety phase with faults, the healing, and a liveness phase without. The same seed is the same run to the last
+//! event; the trace's hash says so.
+
+mod clients;
+mod gateway;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use grandstand_core::ids::{Epoch, EventId, Position, Pseq};
+use grandstand_core::names::{ClientMsgId, RoomId};
+use grandstand_core::owner::answer::{Answer, Failure, Output};
+use grandstand_core::owner::command::{Command, Tag};
+use grandstand_core::record::{Body, Record, Verdict};
+use grandstand_core::rng::Rng;
+use grandstand_core::time::{Mono, Wall};
+use grandstand_core::viewer::walk::Skipped;
+
+use crate::history::{Begun, ClientIdx, Line, Seen, Snapshot};
+use crate::options::{Fault, Options, Plan};
+use crate::process::{Asker, ConnId, Process, ReadOn, Saved, State, take_backlog};
+use clients::{Actor, Client};
+
+pub type ProcessIdx = usize;
+pub type ActorIdx = usize;
+
+/// 2026-06-11, kick-off of a tournament; any time would do.
+const WALL_BASE: u64 = 1_781_000_000_000;
+const NEMESIS_EVERY: Duration = Duration::from_millis(250);
+const GATEWAY_EVERY: Duration = Duration::from_millis(100);
+/// Within this of the last fault every viewer is at the head and every wish decided (I-16).
+pub const HEAL_WITHIN: Duration = Duration::from_secs(10);
+const CHECKPOINT_EVERY: usize = 40;
+
+/// A frame from the server to one client.
+#[derive(Clone, Debug)]
+pub enum Down {
+    Hello {
+        asked: Position,
+        cursor: Position,
+        pseq: Pseq,
+        kind: Begun,
+        skipped: Option<Skipped>,
+    },
+    Events {
+        skipped: Option<Skipped>,
+        events: Vec<Arc<Record>>,
+    },
+    Answer {
+        key: ClientMsgId,
+        answer: Answer,
+    },
+    /// The session does not let it pass.
+    NotAllowed {
+        key: ClientMsgId,
+    },
+    Pong,
+    Closed {
+        code: u16,
+    },
+}
+
+/// A frame from a client to the server.
+#[derive(Clone, Debug)]
+pub enum Up {
+    Open { cursor: Position, hello_first: bool },
+    Hello { cursor: Position },
+    Publish { key: ClientMsgId, text: Arc<str>, reply_to: Option<EventId> },
+    Ping,
+    Gone,
+}
+
+#[derive(Clone, Debug)]
+pub enum Event {
+    Arrive {
+        process: ProcessIdx,
+        conn: ConnId,
+        client: ClientIdx,
+        up: Up,
+    },
+    Down {
+        client: ClientIdx,
+        conn: ConnId,
+        down: Down,
+    },
+    Request {
+        process: ProcessIdx,
+        actor: ActorIdx,
+        ask: u64,
+        command: Command,
+    },
+    Reply {
+        actor: ActorIdx,
+        ask: u64,
+        answer: Answer,
+    },
+    AskSnapshot {
+        process: ProcessIdx,
+        client: ClientIdx,
+    },
+    Snapshot {
+        client: ClientIdx,
+        shot: Arc<Snapshot>,
+    },
+    WriteDone {
+        process: ProcessIdx,
+        fate: Fate,
+    },
+    Link {
+        process: ProcessIdx,
+        records: Vec<Arc<Record>>,
+    },
+    MergeDue {
+        process: ProcessIdx,
+        room: RoomId,
+    },
+    Resume {
+        process: ProcessIdx,
+        conn: ConnId,
+        cursor: Position,
+    },
+    Page {
+        process: ProcessIdx,
+        conn: ConnId,
+        records: Vec<Arc<Record>>,
+        upto: Position,
+    },
+    Verdict {
+        process: ProcessIdx,
+        tag: Tag,
+        verdict: Verdict,
+    },
+    OwnerDeadline {
+        process: ProcessIdx,
+    },
+    GatewayTick {
+        process: ProcessIdx,
+    },
+    ClientTick {
+        client: ClientIdx,
+    },
+    ActorTick {
+        actor: ActorIdx,
+    },
+    Nemesis,
+    Start,
+    Thaw {
+        process: ProcessIdx,
+    },
+    /// A process that stood still learns that its lease is another's.
+    LeaseEnd {
+        process: ProcessIdx,
+    },
+    Heal,
+}
+
+/// How a write ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    Written {
+        twice: bool,
+    },
+    Failed(Failure),
+    /// Records from .. to are written and the process dies.
+    Dies {
+        from: usize,
+        to: usize,
+    },
+}
+
+pub struct World {
+    pub plan: Plan,
+    pub now: Mono,
+    rng: Rng,
+    queue: BTreeMap<(Mono, u64), Event>,
+    n_queued: u64,
+    healed: bool,
+    pub storage: Vec<Arc<Record>>,
+    saved: Saved,
+    pub processes: Vec<Process>,
+    /// Where the front door leads.
+    current: Option<ProcessIdx>,
+    epoch: u32,
+    next_conn: ConnId,
+    pub clients: Vec<Client>,
+    actors: Vec<Actor>,
+    /// Ids that were acknowledged, for operators to retract and clients to answer.
+    acked: BTreeMap<RoomId, Vec<EventId>>,
+    pub history: Vec<Line>,
+    /// What the shell itself saw go wrong.
+    pub broken: Vec<String>,
+    pub made: BTreeMap<Fault, u64>,
+    trace: u64,
+    print: bool,
+}
+
+impl World {
+    pub fn new(options: &Options, print: bool) -> World {
+        let plan = options.plan();
+        let mut world = World {
+            now: Mono(0),
+            rng: Rng::new(options.seed),
+            queue: BTreeMap::new(),
+            n_queued: 0,
+            healed: false,
+            storage: Vec::new(),
+            saved: Saved::default(),
+            processes: Vec::new(),
+            current: None,
+            epoch: 0,
+            next_conn: 1,
+            clients: Vec::new(),
+            actors: Vec::new(),
+            acked: BTreeMap::new(),
+            history: Vec::new(),
+            broken: Vec::new(),
+            made: BTreeMap::new(),
+            trace: 0xcbf2_9ce4_8422_2325,
+            print,
+            plan,
+        };
+        world.after(Duration::ZERO, Event::Start);
+        world.after(NEMESIS_EVERY, Event::Nemesis);
+        world.after(Duration::from_secs(options.seconds), Event::Heal);
+        world.people();
+        world
+    }
+
+    /// Runs to the end; returns the hash of everything that happened.
+    pub fn run(&mut self) -> u64 {
+        let mut end = Mono(u64::MAX);
+        while let Some((key, event)) = self.queue.pop_first() {
+            assert!(key.0 >= self.now, "time goes forward");
+            if key.0 > end {
+                break;
+            }
+            self.now = key.0;
+            if matches!(event, Event::Heal) {
+                end = self.now + HEAL_WITHIN;
+            }
+            self.trace_event(&event);
+            self.on(event);
+        }
+        self.note_finals();
+        self.trace
+    }
+
+    fn on(&mut self, event: Event) {
+        if let Some(process) = event.process() {
+            match self.processes[process].state {
+                State::Running => {}
+                State::Paused => return self.processes[process].backlog.push(event),
+                State::Dead => return,
+            }
+        }
+        match event {
+            Event::Arrive { process, conn, client, up } => self.on_up(process, conn, client, up),
+            Event::Down { client, conn, down } => self.on_down(client, conn, down),
+            Event::Request { process, actor, ask, command } => {
+                if self.processes[process].started {
+                    self.submit(process, Asker::Actor { actor, ask }, command);
+                }
+            }
+            Event::Reply { actor, ask, answer } => self.on_reply(actor, ask, answer),
+            Event::AskSnapshot { process, client } => self.on_ask_snapshot(process, client),
+            Event::Snapshot { client, shot } => self.on_snapshot(client, shot),
+            Event::WriteDone { process, fate } => self.on_write_done(process, fate),
+            Event::Link { process, records } => self.on_link(process, records),
+            Event::MergeDue { process, room } => self.on_merge_due(process, &room),
+            Event::Resume { process, conn, cursor } => self.on_resume(process, conn, cursor),
+            Event::Page { process, conn, records, upto } => self.on_page(process, conn, records, upto),
+            Event::Verdict { process, tag, verdict } => {
+                let (now, wall) = (self.now, self.wall(process));
+                self.processes[process].owner.on_verdict(tag, Some(verdict), now, wall);
+                self.pump(process);
+            }
+            Event::OwnerDeadline { process } => {
+                let (now, wall) = (self.now, self.wall(process));
+                self.processes[process].deadline = None;
+                self.processes[process].owner.on_deadline(now, wall);
+                self.pump(process);
+            }
+            Event::GatewayTick { process } => self.on_gateway_tick(process),
+            Event::ClientTick { client } => self.on_client_tick(client),
+            Event::ActorTick { actor } => self.on_actor_tick(actor),
+            Event::Nemesis => self.on_nemesis(),
+            Event::Start => self.start(),
+            Event::Thaw { process } => self.thaw(process),
+            Event::LeaseEnd { process } => {
+                if self.current != Some(process) && self.processes[process].state == State::Running {
+                    self.kill(process);
+                }
+            }
+            Event::Heal => self.heal(),
+        }
+    }
+
+    // ---- time and chance
+
+    fn after(&mut self, wait: Duration, event: Event) {
+        self.at(self.now + wait, event);
+    }
+
+    fn at(&mut self, when: Mono, event: Event) {
+        self.n_queued += 1;
+        self.queue.insert((when.max(self.now), self.n_queued), event);
+    }
+
+    fn draw(&mut self, from_ms: u64, to_ms: u64) -> Duration {
+        Duration::from_micros(from_ms * 1_000 + self.rng.below((to_ms - from_ms) * 1_000 + 1))
+    }
+
+    fn wall(&self, process: ProcessIdx) -> Wall {
+        let ms = (WALL_BASE + self.now.0 / 1_000).saturating_add_signed(self.processes[process].clock_off_ms);
+        Wall(ms)
+    }
+
+    /// Whether this fault comes now.
+    fn fault(&mut self, fault: Fault) -> bool {
+        let Some((_, rate)) = self.plan.rates.iter().find(|(f, _)| *f == fault).copied() else { return false };
+        let comes = !self.healed && self.rng.chance(rate, 1_000);
+        if comes {
+            *self.made.entry(fault).or_default() += 1;
+        }
+        comes
+    }
+
+    fn saw(&mut self, seen: Seen) {
+        self.history.push(Line { at: self.now, seen });
+    }
+
+    fn trace_event(&mut self, event: &Event) {
+        if matches!(event, Event::GatewayTick { .. } | Event::ClientTick { .. } | Event::ActorTick { .. }) {
+            return;
+        }
+        let (kind, a, b) = event.gist();
+        for word in [self.now.0, kind, a, b] {
+            self.trace = (self.trace ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
+        }
+        if self.print {
+            println!("{:>9.3} ms {}", self.now.0 as f64 / 1_000.0, event.told());
+        }
+    }
+
+    // ---- processes
+
+    fn start(&mut self) {
+        let healthy = self.current.is_some_and(|p| self.processes[p].state == State::Running);
+        if healthy {
+            return;
+        }
+        self.epoch += 1 + self.rng.below(2) as u32;
+        let epoch = Epoch::new(self.epoch).expect("a run has few epochs");
+        let seed = self.rng.next();
+        let wall = Wall(WALL_BASE + self.now.0 / 1_000);
+        let process = Process::recover(&self.storage, &self.saved, epoch, seed, self.now, wall);
+        let idx = self.processes.len();
+        self.processes.push(process);
+        self.current = Some(idx);
+        self.after(GATEWAY_EVERY, Event::GatewayTick { process: idx });
+        self.pump(idx);
+    }
+
+    /// The process is gone; what it was writing may have been written.
+    fn kill(&mut self, process: ProcessIdx) {
+        if let Some(batch) = self.processes[process].flight.take() {
+            let to = self.rng.below(batch.len() as u64 + 1) as usize;
+            self.storage.extend_from_slice(&batch[..to]);
+        }
+        self.bury(process);
+    }
+
+    fn bury(&mut self, process: ProcessIdx) {
+        let dead = &mut self.processes[process];
+        dead.state = State::Dead;
+        dead.flight = None;
+        let conns = std::mem::take(&mut dead.conns);
+        for (conn, held) in conns {
+            let wait = self.draw(0, 30);
+            self.after(wait, Event::Down { client: held.client, conn, down: Down::Closed { code: 1006 } });
+        }
+        if self.current == Some(process) {
+            let wait = self.draw(200, 1_200);
+            self.after(wait, Event::Start);
+        }
+    }
+
+    fn thaw(&mut self, process: ProcessIdx) {
+        if self.processes[process].state != State::Paused {
+            return;
+        }
+        self.processes[process].state = State::Running;
+        for event in take_backlog(&mut self.processes[process]) {
+            self.at(self.now, event);
+        }
+        let lease = self.draw(0, 2_000);
+        self.after(lease, Event::LeaseEnd { process });
+        self.pump(process);
+    }
+
+    fn heal(&mut self) {
+        self.healed = true;
+        for process in 0..self.processes.len() {
+            self.thaw(process);
+            self.processes[process].clock_off_ms = 0;
+            self.processes[process].conns.values_mut().for_each(|conn| conn.stalled_until = None);
+        }
+        self.clients.iter_mut().for_each(|client| client.away_until = Mono(0));
+        self.start();
+    }
+
+    fn on_nemesis(&mut self) {
+        if self.healed {
+            return;
+        }
+        self.after(NEMESIS_EVERY, Event::Nemesis);
+        if let Some(process) = self.current.filter(|p| self.processes[*p].state == State::Running) {
+            if self.fault(Fault::Crash) {
+                self.kill(process);
+            } else if self.fault(Fault::Zombie) {
+                self.processes[process].state = State::Paused;
+                let (back, replaced) = (self.draw(500, 6_000), self.draw(100, 1_500));
+                self.after(back, Event::Thaw { process });
+                self.after(replaced, Event::Start);
+            } else if self.fault(Fault::WorkerCrash) {
+                self.crash_worker(process);
+            }
+            if self.fault(Fault::ClockJump) {
+                self.processes[process].clock_off_ms = self.rng.below(10_000) as i64 - 5_000;
+            }
+        }
+        let client = self.rng.below(self.clients.len() as u64) as usize;
+        if self.fault(Fault::Stall) {
+            let until = self.now + self.draw(300, 13_000);
+            self.stall(client, until);
+        }
+        let client = self.rng.below(self.clients.len() as u64) as usize;
+        if self.fault(Fault::Disconnect) {
+            self.hang_up(client);
+            let away = self.draw(0, 2_000);
+            self.clients[client].away_until = self.now + away;
+        } else if self.fault(Fault::LongAway) {
+            self.hang_up(client);
+            let away = self.draw(5_000, 20_000);
+            self.clients[client].away_until = self.now + away;
+        }
+    }
+
+    // ---- owner
+
+    fn submit(&mut self, process: ProcessIdx, asker: Asker, command: Command) {
+        let (now, wall) = (self.now, self.wall(process));
+        let host = &mut self.processes[process];
+        let tag = host.next_tag;
+        host.next_tag += 1;
+        host.tags.insert(tag, asker);
+        host.owner.submit(tag, command, now, wall);
+        self.pump(process);
+    }
+
+    /// Drains the owner and keeps one batch under way.
+    fn pump(&mut self, process: ProcessIdx) {
+        let mut committed = Vec::new();
+        loop {
+            while let Some(output) = self.processes[process].owner.poll() {
+                match output {
+                    Output::Answer { tag, answer } => self.answer(process, tag, answer),
+                    Output::Committed(record) => committed.push(record),
+                    Output::NeedVerdict { tag, .. } => {
+                        let slow = self.fault(Fault::SlowVerdict);
+                        let wait = if slow { self.draw(60, 500) } else { self.draw(1, 50) };
+                        let block = self.fault(Fault::BlockVerdict);
+                        let verdict = if block { Verdict::Block } else { Verdict::Allow };
+                        self.after(wait, Event::Verdict { process, tag, verdict });
+                    }
+                }
+            }
+            if self.processes[process].flight.is_some() || self.processes[process].state != State::Running {
+                break;
+            }
+            let (now, wall) = (self.now, self.wall(process));
+            let Some(batch) = self.processes[process].owner.seal(now, wall) else { break };
+            self.write(process, batch);
+        }
+        if !committed.is_empty() {
+            self.publish(process, committed);
+        }
+        let due = self.processes[process].owner.next_deadline();
+        if let Some(due) = due.filter(|due| self.processes[process].deadline.is_none_or(|known| *due < known)) {
+            self.processes[process].deadline = Some(due);
+            self.at(due, Event::OwnerDeadline { process });
+        }
+    }
+
+    fn write(&mut self, process: ProcessIdx, batch: Arc<[Arc<Record>]>) {
+        let host = &mut self.processes[process];
+        if !host.started && !host.begins(&batch) {
+            self.broken.push(format!("I-05: process {process} took over without an EpochStart of its own"));
+        }
+        // What every log demands of its writer.
+        let mut last = self.processes[process].head();
+        for record in batch.iter() {
+            let id = record.event_id();
+            let follows = |last: EventId| last.epoch() == id.epoch() && last.seq().next() == Some(id.seq());
+            if !matches!(record.body, Body::EpochStart) && !last.event_id().is_some_and(follows) {
+                self.broken.push(format!("a batch leaves a hole between {last:?} and {id:?}"));
+            }
+            last = id.position();
+        }
+        let n = batch.len();
+        self.processes[process].flight = Some(batch);
+        let upto = self.rng.below(n as u64) as usize;
+        let fate = if self.fault(Fault::CrashBeforeWrite) {
+            Fate::Dies { from: 0, to: 0 }
+        } else if self.fault(Fault::CrashAfterWrite) {
+            Fate::Dies { from: 0, to: n }
+        } else if self.fault(Fault::Torn) {
+            Fate::Dies { from: 0, to: upto }
+        } else if n > 1 && self.fault(Fault::Hole) {
+            Fate::Dies { from: upto.max(1), to: n }
+        } else if self.fault(Fault::FailedCommit) {
+            Fate::Failed(Failure::Overloaded)
+        } else if self.fault(Fault::NoSpace) {
+            Fate::Failed(Failure::NoSpace)
+        } else {
+            Fate::Written { twice: self.fault(Fault::DoubleWrite) }
+        };
+        let wait = if self.fault(Fault::SlowDisk) { self.draw(100, 1_500) } else { self.draw(1, 12) };
+        self.after(wait, Event::WriteDone { process, fate });
+    }
+
+    fn on_write_done(&mut self, process: ProcessIdx, fate: Fate) {
+        let Some(batch) = self.processes[process].flight.take() else { return };
+        let (now, wall) = (self.now, self.wall(process));
+        match fate {
+            Fate::Failed(failure) => {
+                self.processes[process].owner.on_failed(failure, now, wall);
+                self.pump(process);
+            }
+            Fate::Dies { from, to } => {
+                self.storage.extend_from_slice(&batch[from..to]);
+                self.bury(process);
+            }
+            Fate::Written { twice } => {
+                for _ in 0..=u8::from(twice) {
+                    self.storage.extend_from_slice(&batch);
+                }
+                let storage = &self.storage;
+                if self.processes[process].read_on(storage, &batch) == ReadOn::Overtaken {
+                    return self.bury(process);
+                }
+                let host = &mut self.processes[process];
+                host.started = true;
+                batch.iter().for_each(|record| host.note(record.clone()));
+                host.owner.on_committed(now, wall);
+                host.records_since_checkpoint += batch.len();
+                if host.records_since_checkpoint >= CHECKPOINT_EVERY {
+                    host.records_since_checkpoint = 0;
+                    let (log, rooms) = host.owner.take_checkpoint();
+                    // As the catalog does: an older place never replaces a newer one.
+                    if self.saved.log.as_ref().is_none_or(|saved| saved.position < log.position) {
+                        self.saved.log = Some(log);
+                        self.saved.rooms.extend(rooms.into_iter().map(|room| (room.view.room.clone(), room)));
+                    }
+                }
+                self.pump(process);
+            }
+        }
+    }
+
+    fn answer(&mut self, process: ProcessIdx, tag: Tag, answer: Answer) {
+        let Some(asker) = self.processes[process].tags.remove(&tag) else {
+            return self.broken.push(format!("a command was answered twice: {answer:?}"));
+        };
+        if self.fault(Fault::LostReply) {
+            return;
+        }
+        let copies = 1 + u64::from(self.fault(Fault::DoubleReply));
+        for _ in 0..copies {
+            let wait = if self.fault(Fault::LateReply) { self.draw(500, 4_000) } else { self.draw(1, 20) };
+            match &asker {
+                Asker::Actor { actor, ask } => {
+                    self.after(wait, Event::Reply { actor: *actor, ask: *ask, answer: answer.clone() });
+                }
+                Asker::Conn { conn, client, key } => {
+                    let down = Down::Answer { key: key.clone(), answer: answer.clone() };
+                    self.after(wait, Event::Down { client: *client, conn: *conn, down });
+                }
+            }
+        }
+    }
+}
+
+impl Event {
+    /// Whose turn it is, where it is a process's.
+    fn process(&self) -> Option<ProcessIdx> {
+        match self {
+            Event::Arrive { process, .. }
+            | Event::Request { process, .. }
+            | Event::AskSnapshot { process, .. }
+            | Event::WriteDone { process, .. }
+            | Event::Link { process, .. }
+            | Event::MergeDue { process, .. }
+            | Event::Resume { process, .. }
+            | Event::Page { process, .. }
+            | Event::Verdict { process, .. }
+            | Event::OwnerDeadline { process }
+            | Event::GatewayTick { process } => Some(*process),
+            _ => None,
+        }
+    }
+
+    /// Kind and two numbers, for the trace's hash.
+    fn gist(&self) -> (u64, u64, u64) {
+        let last = |records: &[Arc<Record>]| records.last().map_or(0, |r| r.event_id().value());
+        match self {
+            Event::Arrive { conn, up, .. } => (1, *conn, up.kind()),
+            Event::Down { conn, down: Down::Events { events, skipped }, .. } => {
+                (2, *conn, last(events) ^ skipped.map_or(0, |s| s.count << 54))
+            }
+            Event::Down { conn, down: Down::Hello { cursor, .. }, .. } => (3, *conn, cursor.value()),
+            Event::Down { conn, .. } => (4, *conn, 0),
+            Event::Request { actor, ask, .. } => (5, *actor as u64, *ask),
+            Event::Reply { actor, ask, .. } => (6, *actor as u64, *ask),
+            Event::AskSnapshot { client, .. } => (7, *client as u64, 0),
+            Event::Snapshot { client, shot } => (8, *client as u64, shot.as_of.value()),
+            Event::WriteDone { process, fate } => {
+                (9, *process as u64, u64::from(*fate == Fate::Written { twice: false }))
+            }
+            Event::Link { records, .. } => (10, records.len() as u64, last(records)),
+            Event::MergeDue { process, .. } => (11, *process as u64, 0),
+            Event::Resume { conn, cursor, .. } => (12, *conn, cursor.value()),
+            Event::Page { conn, upto, .. } => (13, *conn, upto.value()),
+            Event::Verdict { tag, .. } => (14, *tag, 0),
+            Event::OwnerDeadline { process } => (15, *process as u64, 0),
+            Event::GatewayTick { process } => (16, *process as u64, 0),
+            Event::ClientTick { client } => (17, *client as u64, 0),
+            Event::ActorTick { actor } => (18, *actor as u64, 0),
+            Event::Nemesis => (19, 0, 0),
+            Event::Start => (20, 0, 0),
+            Event::Thaw { process } => (21, *process as u64, 0),
+            Event::Heal => (22, 0, 0),
+            Event::LeaseEnd { process } => (23, *process as u64, 0),
+        }
+    }
+
+    /// One line of a printed trace.
+    fn told(&self) -> String {
+        let ids = |records: &[Arc<Record>]| {
+            records.iter().map(|r| format!("{:?}", r.event_id())).collect::<Vec<_>>().join(" ")
+        };
+        match self {
+            Event::Down { client, conn, down: Down::Events { skipped, events } } => {
+                format!("client {client} conn {conn} <- events {} skipped {skipped:?}", ids(events))
+            }
+            Event::Down { client, conn, down } => format!("client {client} conn {conn} <- {down:?}"),
+            Event::Arrive { process, conn, client, up } => {
+                format!("client {client} conn {conn} -> process {process}: {up:?}")
+            }
+            Event::Link { process, records } => format!("process {process} link {}", ids(records)),
+            Event::Page { process, conn, records, upto } => {
+                format!("process {process} conn {conn} page {} upto {upto:?}", ids(records))
+            }
+            Event::Snapshot { client, shot } => format!("client {client} <- snapshot as of {:?}", shot.as_of),
+            other => format!("{other:?}"),
+        }
+    }
+}
+
+impl Up {
+    fn kind(&self) -> u64 {
+        match self {
+            Up::Open { .. } => 1,
+            Up::Hello { .. } => 2,
+            Up::Publish { .. } => 3,
+            Up::Ping => 4,
+            Up::Gone => 5,
+        }
+    }
+}

@@ -1,0 +1,478 @@
+//! The people: viewers who also comment, a score feed, a gift backend and an operator for each room. All of them retry.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use grandstand_core::ids::{EventId, Position, Revision};
+use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
+use grandstand_core::owner::answer::Answer;
+use grandstand_core::owner::command::{Command, GiftIn};
+use grandstand_core::record::{Gift, Policy, RetractTarget, ScoreKind, ScoreState};
+use grandstand_core::reject::Code;
+use grandstand_core::revision::ScoreIn;
+use grandstand_core::rooms::RoomChange;
+use grandstand_core::time::Mono;
+
+use crate::history::{Begun, ClientIdx, Seen, Snapshot, Wish};
+use crate::options::Fault;
+use crate::process::ConnId;
+use crate::world::{ActorIdx, Down, Event, ProcessIdx, Up, World};
+
+const CLIENT_EVERY: Duration = Duration::from_millis(100);
+/// A connection that says nothing for so long is given up.
+const SILENCE_MAX: Duration = Duration::from_secs(3);
+const PING_EVERY: Duration = Duration::from_secs(1);
+const RETRY_AFTER: Duration = Duration::from_millis(1_500);
+
+pub struct Client {
+    pub room: RoomId,
+    pub user: UserId,
+    pub conn: Option<(ProcessIdx, ConnId)>,
+    greeted: bool,
+    hello_first: bool,
+    cursor: Position,
+    pending: Option<Pending>,
+    n_keys: u64,
+    next_comment: Mono,
+    pub away_until: Mono,
+    heard: Mono,
+    pinged: Mono,
+    /// A snapshot is owed, not older than this.
+    snapshot_min: Option<Position>,
+}
+
+struct Pending {
+    wish: Wish,
+    key: ClientMsgId,
+    text: Arc<str>,
+    reply_to: Option<EventId>,
+    next_try: Mono,
+    /// How often it may have reached an owner.
+    copies: u64,
+}
+
+enum Role {
+    Operator,
+    Scores,
+    Gifts,
+}
+
+pub struct Actor {
+    role: Role,
+    room: RoomId,
+    n: u64,
+    /// The command that is not answered yet.
+    open: Option<(u64, Command, Option<Wish>, Mono)>,
+    n_asks: u64,
+    next: Mono,
+    banned: Option<UserId>,
+    slow: bool,
+}
+
+fn name<T>(parsed: Option<T>) -> T {
+    parsed.expect("the names of a run are well formed")
+}
+
+impl World {
+    pub(super) fn people(&mut self) {
+        let rooms: Vec<RoomId> = (0..self.plan.n_rooms).map(|n| name(RoomId::parse(&format!("room-{n}")))).collect();
+        for n in 0..self.plan.n_clients {
+            let room = rooms[self.rng.below(rooms.len() as u64) as usize].clone();
+            let start = self.draw(0, 2_000);
+            self.clients.push(Client {
+                room,
+                // Some users have two tabs open.
+                user: name(UserId::parse(&format!("user-{}", n - u64::from(n % 5 == 4)))),
+                conn: None,
+                greeted: false,
+                hello_first: self.rng.chance(1, 4),
+                cursor: Position::START,
+                pending: None,
+                n_keys: 0,
+                next_comment: Mono(0) + start,
+                away_until: Mono(0) + start,
+                heard: Mono(0),
+                pinged: Mono(0),
+                snapshot_min: None,
+            });
+            self.after(start, Event::ClientTick { client: n as ClientIdx });
+        }
+        for room in rooms {
+            for role in [Role::Operator, Role::Scores, Role::Gifts] {
+                let actor = self.actors.len();
+                self.actors.push(Actor {
+                    role,
+                    room: room.clone(),
+                    n: 0,
+                    open: None,
+                    n_asks: 0,
+                    next: Mono(0),
+                    banned: None,
+                    slow: false,
+                });
+                self.after(Duration::from_millis(50), Event::ActorTick { actor });
+            }
+        }
+    }
+
+    // ---- viewers
+
+    pub(super) fn on_client_tick(&mut self, client: ClientIdx) {
+        self.after(CLIENT_EVERY, Event::ClientTick { client });
+        let now = self.now;
+        let me = &self.clients[client];
+        if me.conn.is_some() && now.since(me.heard) > SILENCE_MAX {
+            self.hang_up(client);
+        }
+        let me = &mut self.clients[client];
+        let Some((process, conn)) = me.conn else {
+            if now >= me.away_until {
+                self.connect(client);
+            }
+            return;
+        };
+        if me.greeted && now.since(me.pinged) > PING_EVERY {
+            me.pinged = now;
+            self.up(process, conn, client, Up::Ping);
+        }
+        if self.clients[client].snapshot_min.is_some() && self.rng.chance(1, 3) {
+            let wait = self.draw(1, 30);
+            self.after(wait, Event::AskSnapshot { process, client });
+        }
+        if self.clients[client].greeted {
+            self.comment(client, process, conn);
+        }
+    }
+
+    fn connect(&mut self, client: ClientIdx) {
+        let Some(process) = self.current else { return };
+        let conn = self.next_conn;
+        self.next_conn += 1;
+        let now = self.now;
+        let me = &mut self.clients[client];
+        me.conn = Some((process, conn));
+        me.greeted = false;
+        (me.heard, me.pinged) = (now, now);
+        let (cursor, hello_first) = (me.cursor, me.hello_first);
+        self.up(process, conn, client, Up::Open { cursor, hello_first });
+        if hello_first {
+            // Behind the opening on the same connection.
+            self.at(now + Duration::from_millis(12), Event::Arrive { process, conn, client, up: Up::Hello { cursor } });
+        }
+    }
+
+    fn up(&mut self, process: ProcessIdx, conn: ConnId, client: ClientIdx, up: Up) {
+        let wait = self.draw(1, 10);
+        self.after(wait, Event::Arrive { process, conn, client, up });
+    }
+
+    pub(super) fn hang_up(&mut self, client: ClientIdx) {
+        let me = &mut self.clients[client];
+        let Some((process, conn)) = me.conn.take() else { return };
+        me.greeted = false;
+        self.up(process, conn, client, Up::Gone);
+    }
+
+    fn comment(&mut self, client: ClientIdx, process: ProcessIdx, conn: ConnId) {
+        let now = self.now;
+        let me = &mut self.clients[client];
+        if me.pending.is_none() && now >= me.next_comment && !self.healed {
+            me.n_keys += 1;
+            let key = name(ClientMsgId::parse(&format!("c{client}-{}", me.n_keys)));
+            let text: Arc<str> = format!("comment {} of client {client}", me.n_keys).into();
+            let wish =
+                Wish::Comment { room: me.room.clone(), user: me.user.clone(), key: key.clone(), text: text.clone() };
+            let known = self.acked.get(&me.room).and_then(|ids| ids.last()).copied();
+            let reply_to = known.filter(|_| self.rng.chance(1, 5));
+            me.pending = Some(Pending { wish: wish.clone(), key, text, reply_to, next_try: now, copies: 0 });
+            let every = self.plan.comment_every_ms;
+            let wait = self.draw(every / 2, every * 3 / 2);
+            self.clients[client].next_comment = now + wait;
+            self.saw(Seen::Asked(wish));
+        }
+        let twice = self.fault(Fault::DoubleRequest);
+        let Some(pending) = self.clients[client].pending.as_mut().filter(|p| now >= p.next_try) else { return };
+        pending.next_try = now + RETRY_AFTER;
+        pending.copies += 1 + u64::from(twice);
+        let up = Up::Publish { key: pending.key.clone(), text: pending.text.clone(), reply_to: pending.reply_to };
+        if twice {
+            let later = self.draw(1, 800);
+            self.after(later, Event::Arrive { process, conn, client, up: up.clone() });
+        }
+        self.up(process, conn, client, up);
+    }
+
+    pub(super) fn on_down(&mut self, client: ClientIdx, conn: ConnId, down: Down) {
+        let now = self.now;
+        let me = &mut self.clients[client];
+        if me.conn.map(|(_, id)| id) != Some(conn) {
+            return;
+        }
+        me.heard = now;
+        match down {
+            Down::Pong => {}
+            Down::Closed { code } => {
+                me.conn = None;
+                me.greeted = false;
+                let wait = if code / 100 == 42 { Duration::from_millis(1) } else { self.draw(50, 500) };
+                let me = &mut self.clients[client];
+                me.away_until = me.away_until.max(now + wait);
+            }
+            Down::Hello { asked, cursor, pseq, kind, skipped } => {
+                me.greeted = true;
+                me.cursor = cursor;
+                if kind != Begun::Resumed {
+                    me.snapshot_min = Some(cursor);
+                }
+                let room = me.room.clone();
+                self.saw(Seen::Hello { client, room, asked, cursor, pseq, kind, skipped });
+            }
+            Down::Events { skipped, events } => {
+                if let Some(last) = events.last() {
+                    me.cursor = last.event_id().position();
+                }
+                let room = me.room.clone();
+                self.saw(Seen::Events { client, room, skipped, events });
+            }
+            Down::NotAllowed { key } => {
+                if let Some(pending) = me.pending.as_mut().filter(|p| p.key == key) {
+                    pending.next_try = now + RETRY_AFTER;
+                }
+            }
+            Down::Answer { key, answer } => self.on_answer(client, key, answer),
+        }
+    }
+
+    fn on_answer(&mut self, client: ClientIdx, key: ClientMsgId, answer: Answer) {
+        let (now, jitter, healed) = (self.now, self.draw(10, 200), self.healed);
+        let me = &mut self.clients[client];
+        let (room, user) = (me.room.clone(), me.user.clone());
+        let Some(pending) = me.pending.as_mut().filter(|p| p.key == key) else {
+            // An answer to something that is settled: still an observation.
+            if let Answer::Published { event_id, duplicate, .. } = answer {
+                let number = key.as_str().split('-').next_back().unwrap_or_default();
+                let text = format!("comment {number} of client {client}").into();
+                self.saw(Seen::Acked { wish: Wish::Comment { room, user, key, text }, id: event_id, duplicate });
+            }
+            return;
+        };
+        match answer {
+            Answer::Published { event_id, duplicate, .. } => {
+                let wish = pending.wish.clone();
+                me.pending = None;
+                self.acked.entry(room).or_default().push(event_id);
+                self.saw(Seen::Acked { wish, id: event_id, duplicate });
+            }
+            Answer::Pending { retry_after } => pending.next_try = now + retry_after + jitter,
+            Answer::Reject(reject) => {
+                let again = matches!(reject.code, Code::Overloaded | Code::NoSpace | Code::NotReady);
+                let rate = reject.code.is_rate() && !healed;
+                if again || rate {
+                    pending.next_try = now + reject.retry_after.unwrap_or(RETRY_AFTER) + jitter;
+                    return;
+                }
+                let (wish, once) = (pending.wish.clone(), pending.copies == 1);
+                me.pending = None;
+                // Of one copy that was refused, no other can have been let in.
+                if once {
+                    self.saw(Seen::Refused(wish));
+                }
+            }
+            other => self.broken.push(format!("a comment was answered {other:?}")),
+        }
+    }
+
+    pub(super) fn on_ask_snapshot(&mut self, process: ProcessIdx, client: ClientIdx) {
+        let room = self.clients[client].room.clone();
+        let Some(shot) = self.processes[process].snapshot(&room) else { return };
+        let wait = self.draw(1, 60);
+        self.after(wait, Event::Snapshot { client, shot: Arc::new(shot) });
+    }
+
+    pub(super) fn on_snapshot(&mut self, client: ClientIdx, shot: Arc<Snapshot>) {
+        let me = &mut self.clients[client];
+        // `min=<cursor>`: the server answers no older one; an answer to an earlier question may be.
+        if me.snapshot_min.is_some_and(|min| shot.as_of >= min) {
+            me.snapshot_min = None;
+            self.saw(Seen::Snapshot { client, shot });
+        }
+    }
+
+    pub(super) fn note_finals(&mut self) {
+        for client in 0..self.clients.len() {
+            let undecided = self.clients[client].pending.as_ref().map(|p| p.wish.clone());
+            let connected = self.is_connected(client) && self.clients[client].greeted;
+            let snapshot = self.clients[client].snapshot_min.is_none();
+            self.saw(Seen::Final { client, connected: connected && snapshot, undecided });
+        }
+        if let Some(open) = self.actors.iter().find_map(|a| a.open.as_ref().map(|(_, command, ..)| command)) {
+            self.broken.push(format!("I-16: undecided at the end: {open:?}"));
+        }
+    }
+
+    // ---- feeds and operators
+
+    pub(super) fn on_actor_tick(&mut self, actor: ActorIdx) {
+        self.after(CLIENT_EVERY, Event::ActorTick { actor });
+        let now = self.now;
+        let me = &mut self.actors[actor];
+        match &mut me.open {
+            Some((ask, _, _, due)) if now >= *due => {
+                // The same command again; an answer to the first asking counts as well.
+                *due = now + RETRY_AFTER;
+                let ask = *ask;
+                self.ask(actor, ask);
+            }
+            Some(_) => {}
+            None if now >= me.next && !self.healed => {
+                let Some((command, wish)) = self.next_command(actor) else { return };
+                let me = &mut self.actors[actor];
+                me.n_asks += 1;
+                let ask = me.n_asks;
+                me.open = Some((ask, command, wish.clone(), now + RETRY_AFTER));
+                if let Some(wish) = wish {
+                    self.saw(Seen::Asked(wish));
+                }
+                self.ask(actor, ask);
+            }
+            None => {}
+        }
+    }
+
+    fn ask(&mut self, actor: ActorIdx, ask: u64) {
+        let Some(process) = self.current else { return };
+        let Some((_, command, ..)) = &self.actors[actor].open else { return };
+        let command = command.clone();
+        let copies = 1 + u64::from(self.fault(Fault::DoubleRequest));
+        for _ in 0..copies {
+            let wait = self.draw(1, 30);
+            self.after(wait, Event::Request { process, actor, ask, command: command.clone() });
+        }
+    }
+
+    pub(super) fn on_reply(&mut self, actor: ActorIdx, ask: u64, answer: Answer) {
+        let (now, pause) = (self.now, self.draw(100, 1_200));
+        let me = &mut self.actors[actor];
+        let Some((open, _, wish, due)) = &mut me.open else { return };
+        if *open != ask {
+            return;
+        }
+        let wish = wish.clone();
+        let acked = match answer {
+            Answer::Reject(reject) if matches!(reject.code, Code::Overloaded | Code::NoSpace | Code::NotReady) => {
+                *due = now + reject.retry_after.unwrap_or(RETRY_AFTER);
+                return;
+            }
+            Answer::Score { event_id, accepted, .. } => Some((event_id, !accepted)),
+            Answer::Done { event_id } => event_id.map(|id| (id, false)),
+            _ => None,
+        };
+        me.open = None;
+        me.next = now + pause;
+        if let (Some(wish), Some((id, duplicate))) = (wish, acked) {
+            self.saw(Seen::Acked { wish, id, duplicate });
+        }
+    }
+
+    fn next_command(&mut self, actor: ActorIdx) -> Option<(Command, Option<Wish>)> {
+        let room = self.actors[actor].room.clone();
+        self.actors[actor].n += 1;
+        let n = self.actors[actor].n;
+        match self.actors[actor].role {
+            Role::Scores => Some(self.score(room, n)),
+            Role::Gifts => {
+                let gift_id = name(Key::parse(&format!("gift-{room}-{n}")));
+                let gift = Gift {
+                    gift_id: gift_id.clone(),
+                    display: "a giver".into(),
+                    item: "rose".into(),
+                    count: 1 + (n % 3) as u32,
+                    amount_micros: 1_000_000,
+                    currency: "EUR".into(),
+                };
+                let user = name(UserId::parse("giver"));
+                let wish = Wish::Gift { room: room.clone(), gift_id };
+                Some((Command::Gift(GiftIn { room, user, gift }), Some(wish)))
+            }
+            Role::Operator => self.order(actor, room, n).map(|command| (command, None)),
+        }
+    }
+
+    /// Corrections come in any order: an event's first revisions are asked for again and again beside the new ones.
+    fn score(&mut self, room: RoomId, n: u64) -> (Command, Option<Wish>) {
+        let match_id = name(Key::parse(&format!("match-{room}")));
+        let event = name(Key::parse(&format!("goal-{}", 1 + self.rng.below(1 + n / 2))));
+        let revision = Revision(1 + self.rng.below(4) as u32);
+        // One payload for each identity, so that a repeat is one.
+        let mark: u32 = event.as_str().bytes().map(u32::from).sum();
+        let home = mark % 7 + revision.0;
+        let wish = Wish::Score { room: room.clone(), match_id: match_id.clone(), event: event.clone(), revision, home };
+        let score = ScoreIn {
+            match_id,
+            provider: name(Key::parse("feed")),
+            event,
+            revision: Some(revision),
+            kind: ScoreKind::Goal,
+            state: if revision.0 == 3 { ScoreState::Withdrawn } else { ScoreState::Confirmed },
+            home,
+            away: 0,
+            minute: Some("78".into()),
+            historical: false,
+            digest: [mark as u8 ^ revision.0 as u8; 16],
+            data: None,
+            room: Some(room),
+        };
+        (Command::Score(score), Some(wish))
+    }
+
+    fn order(&mut self, actor: ActorIdx, room: RoomId, n: u64) -> Option<Command> {
+        if n == 1 {
+            let change = RoomChange {
+                user_rate: Some(20),
+                user_burst: Some(100),
+                resume_window_seconds: Some(self.plan.resume_window),
+                merge_ms: self.plan.merge_ms.map(Some),
+                moderation_policy: self.plan.moderated.then_some(Policy::PreModerateStrict),
+                ..RoomChange::default()
+            };
+            return Some(Command::PutRoom { room, change, if_version: None });
+        }
+        let someone = self.rng.below(self.clients.len() as u64) as usize;
+        let user = self.clients[someone].user.clone();
+        let target = self.acked.get(&room).and_then(|ids| ids.len().checked_sub(1).map(|last| ids[last]));
+        let draw = self.rng.below(7);
+        let me = &mut self.actors[actor];
+        let put = |change| Some(Command::PutRoom { room: room.clone(), change, if_version: None });
+        match draw {
+            0 if me.banned.is_none() => {
+                me.banned = Some(user.clone());
+                Some(Command::Ban { room, user, until: None, reason: "rude".into() })
+            }
+            1 | 2 => {
+                let user = me.banned.take()?;
+                Some(Command::Unban { room, user })
+            }
+            3 => {
+                let target = RetractTarget::Event(target?);
+                Some(Command::Retract { room, target, reason: "off topic".into() })
+            }
+            4 => {
+                me.slow = !me.slow;
+                put(RoomChange { slow_mode_seconds: Some(if me.slow { 3 } else { 0 }), ..RoomChange::default() })
+            }
+            5 => put(RoomChange { title: Some(format!("title {n}").into()), ..RoomChange::default() }),
+            _ => {
+                let target = RetractTarget::User(user);
+                self.rng.chance(1, 3).then_some(Command::Retract { room, target, reason: "spam".into() })
+            }
+        }
+    }
+
+    /// The highest revision of each score event of a room, as the newest process knows it.
+    pub fn final_tops(&self) -> BTreeMap<RoomId, Arc<Snapshot>> {
+        let Some(process) = self.current.map(|p| &self.processes[p]) else { return BTreeMap::new() };
+        let rooms: Vec<RoomId> = process.owner.rooms().map(|view| view.room.clone()).collect();
+        rooms.into_iter().filter_map(|room| Some((room.clone(), Arc::new(process.snapshot(&room)?)))).collect()
+    }
+}
