@@ -24,6 +24,7 @@ mod worker;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -121,7 +122,15 @@ pub fn start(settings: Settings, deps: Deps) -> io::Result<Gateway> {
     let mut threads = Vec::new();
     for (idx, listener) in listeners.into_iter().enumerate() {
         let mut worker = Worker::new(WorkerId(idx as u16), mio::net::TcpListener::from_std(listener), shared.clone())?;
-        threads.push(std::thread::Builder::new().name(format!("gateway-{idx}")).spawn(move || worker.run())?);
+        let run = move || {
+            // What fails outside a connection's turn concerns every viewer of the worker: a process that is half there would
+            // keep them in the dark, one that ends sends them to resume elsewhere or here again.
+            if catch_unwind(AssertUnwindSafe(|| worker.run())).is_err() {
+                tracing::error!(worker = idx, "a gateway worker failed; the process ends");
+                std::process::abort();
+            }
+        };
+        threads.push(std::thread::Builder::new().name(format!("gateway-{idx}")).spawn(run)?);
     }
     Ok(Gateway { address: listen, workers: deps.workers, drain, threads })
 }

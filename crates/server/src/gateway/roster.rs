@@ -9,6 +9,7 @@
 //!
 //! Numbers: blueprint section 5 (2 ms; ring 30 s), 30 s of linger so that quick reconnects are served from the ring.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -102,6 +103,7 @@ struct After {
     skipped: u64,
     frames: u64,
     bytes: u64,
+    assertions_failed: u64,
 }
 
 struct Frame {
@@ -465,7 +467,7 @@ impl Worker {
             next += 1;
             visited += 1;
             if let Some(conn) = self.conns.get_mut(seat.slot as usize) {
-                tour.serve(seat, conn, &mut after);
+                tour.serve_guarded(seat, conn, &mut after);
             }
         }
         let encoded = tour.n_encoded;
@@ -508,6 +510,9 @@ impl Worker {
         }
         if after.skipped > 0 {
             add(&metrics.skipped, after.skipped);
+        }
+        if after.assertions_failed > 0 {
+            add(&metrics.assertions_failed, after.assertions_failed);
         }
         for slot in after.broken {
             self.guarded(slot as usize, |w| w.drop_conn(slot as usize));
@@ -620,6 +625,16 @@ impl<'r> Tour<'r> {
     ) -> Tour<'r> {
         let walk = Walk::new(ring, walk::Limits::default(), now);
         Tour { walk, retracts, room, latest, frames: Vec::new(), n_encoded: 0, now }
+    }
+
+    /// [`Tour::serve`]; a failed assertion ends that viewer's connection alone.
+    fn serve_guarded(&mut self, seat: &mut Seat, conn: &mut Conn, after: &mut After) {
+        let slot = seat.slot;
+        if catch_unwind(AssertUnwindSafe(|| self.serve(seat, conn, after))).is_err() {
+            tracing::error!(slot, "an assertion failed in a walk; its connection is closed");
+            after.assertions_failed += 1;
+            after.broken.push(slot);
+        }
     }
 
     /// Brings one seat to the head, or as far as its socket takes.
