@@ -6,6 +6,7 @@
 //!
 //! It decides nothing about a room: what is said comes from the shard, what may be seen from the pure rules.
 
+mod calls;
 mod conn;
 mod echo;
 mod frames;

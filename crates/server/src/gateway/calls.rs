@@ -1,0 +1,220 @@
+//! A long-poll in the loop: a call that waits in a room's roster like any viewer, and is answered once.
+//!
+//! It is let in and its cursor judged as every stream's is; from there it holds its line, waits for something to come and its
+//! gap to be over, and its connection is an ordinary HTTP one again. `next_since` is where it stood when it was answered.
+
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use grandstand_core::ids::{Position, Pseq};
+use grandstand_core::record::Lane;
+use grandstand_core::viewer::walk::{Place, Skipped};
+use grandstand_wire::limits;
+
+use super::conn::Kind;
+use super::frames::{self, Out};
+use super::roster::Look;
+use super::stream::{Greeting, cors, skipped_event, snapshot_required};
+use super::viewer::{NOWHERE, Opening, PollCall};
+use super::web;
+use super::worker::Worker;
+use crate::failpoint;
+use crate::link::ToWorker;
+use crate::metrics::{self, Transport};
+
+impl Worker {
+    pub(super) fn is_poll(&mut self, slot: usize) -> bool {
+        self.viewer(slot).is_some_and(|v| v.transport == Transport::Poll)
+    }
+
+    pub(super) fn call(&mut self, slot: usize) -> Option<&mut PollCall> {
+        self.viewer(slot)?.opening.as_mut()?.poll.as_mut()
+    }
+
+    /// Takes the line, and ends the call that held it.
+    pub(super) fn take_line(&mut self, slot: usize) {
+        let key = self.key(slot);
+        let now = self.now;
+        let Some(call) = self.call(slot) else { return };
+        let line = call.line;
+        let (older, not_before) = self.shared.polls.call(line, key, now);
+        if let Some(call) = self.call(slot) {
+            call.not_before = not_before;
+            call.until = call.until.max(not_before);
+        }
+        match older {
+            Some(older) if older.worker == self.id => {
+                let there = self.conns.get(older.slot as usize).is_some_and(|c| c.generation == older.generation);
+                if there {
+                    self.end_poll(older.slot as usize);
+                }
+            }
+            Some(older) => {
+                // A worker too busy to hear it answers the older call at its own time limit.
+                let _ = self.shared.workers.send(older.worker, ToWorker::EndPoll { conn: older });
+            }
+            None => {}
+        }
+    }
+
+    /// The call was judged; from here it waits for something to come.
+    pub(super) fn start_poll(
+        &mut self,
+        slot: usize,
+        idx: usize,
+        place: Place,
+        snapshot: Option<(&'static str, Pseq)>,
+        skipped: Option<Skipped>,
+    ) {
+        self.take_line(slot);
+        let Some(call) = self.call(slot) else { return };
+        // 0 is where everybody starts, and says no more than none.
+        let first = call.since.is_none_or(|since| since == Position::START);
+        let Some(info) = self.rooms[idx].info.clone() else { return };
+        if let Some((reason, pseq)) = snapshot {
+            let events = [snapshot_required(&info.room, reason, place.position, pseq)];
+            return self.answer_call(slot, &events, place.position);
+        }
+        if first {
+            let pseq = self.rooms[idx].ring.pseq();
+            let greeting = Greeting { from: place.position, pseq, resumed: false, skipped: None, snapshot: None };
+            let hello = self.hello(slot, idx, &greeting);
+            return self.answer_call(slot, &[hello], place.position);
+        }
+        if let Some(call) = self.call(slot) {
+            call.skipped = skipped;
+        }
+        self.seat_poll(slot, idx, place);
+    }
+
+    pub(super) fn seat_poll(&mut self, slot: usize, idx: usize, place: Place) {
+        self.seat(slot, 0, place);
+        if failpoint::is_active() {
+            return self.queue_walk(idx);
+        }
+        self.answer_poll_if_due(slot);
+    }
+
+    /// The log's first page after a cursor that the ring does not hold: an answer by itself.
+    pub(super) fn give_poll_page(&mut self, slot: usize, mut place: Place) {
+        let Some(viewer) = self.viewer(slot) else { return };
+        let idx = viewer.first.room as usize;
+        let Some(joining) = &mut viewer.first.joining else { return };
+        let (page, skipped) = (joining.page.take(), joining.skipped.take());
+        let Some(page) = page else { return };
+        self.take_line(slot);
+        let reader = self.viewer(slot).and_then(|v| v.identity.clone());
+        let reader = reader.as_ref().map(|who| &who.user);
+        let room = &self.rooms[idx];
+        let mut events: Vec<Out<'_>> = page
+            .pieces
+            .iter()
+            .filter(|p| place.wants(p.id, p.lane) && !(p.lane == Lane::Comment && room.is_retracted(p)))
+            .map(|p| Out::of(p, reader))
+            .collect();
+        if let Some(skipped) = &skipped {
+            events.insert(0, skipped_event(&room.id, skipped));
+        }
+        place.advance_page(page.upto);
+        if !events.is_empty() {
+            return self.answer_call(slot, &events, place.position);
+        }
+        // Nothing followed: it waits in the ring like everyone else, or reads on at its next call.
+        if place.position < self.rooms[idx].ring.floor() {
+            return self.answer_call(slot, &[], place.position);
+        }
+        self.seat_poll(slot, idx, place);
+    }
+
+    /// Answers a call whose time has come: something is there and its gap is over, or it has waited long enough.
+    pub(super) fn answer_poll_if_due(&mut self, slot: usize) {
+        let now = self.now;
+        let Some(call) = self.call(slot) else { return };
+        let (not_before, until, told) = (call.not_before, call.until, call.skipped);
+        let Some(viewer) = self.viewer(slot) else { return };
+        let (idx, seat) = (viewer.first.room as usize, viewer.first.seat);
+        if seat == NOWHERE {
+            return;
+        }
+        let who = viewer.identity.clone();
+        if now < not_before {
+            return self.schedule(slot);
+        }
+        match self.look(idx, seat as usize, who.as_ref().map(|w| &w.user)) {
+            Look::Nothing(head) if now >= until => self.answer_call(slot, &[], head),
+            Look::Nothing(_) => {}
+            // It fell out of the ring: its next call reads the log from where it stands.
+            Look::Below => {
+                let position = self.rooms[idx].seats[seat as usize].place.position;
+                self.answer_call(slot, &[], position);
+            }
+            Look::Events { mut events, upto, skipped } => {
+                if let Some(told) = told {
+                    events.insert(0, skipped_event(&self.rooms[idx].id, &told));
+                }
+                let n_told = u64::from(skipped > 0) + u64::from(told.is_some());
+                let n_events = events.len() as u64 - n_told;
+                let body = (!events.is_empty()).then(|| self.poll_bytes(&events, upto));
+                drop(events);
+                match body {
+                    Some(body) => {
+                        metrics::add(&self.shared.metrics.delivered, n_events);
+                        metrics::add(&self.shared.metrics.skipped, skipped);
+                        metrics::add(&self.shared.metrics.frames, 1);
+                        let tally = &self.rooms[idx].tally;
+                        tally.delivered.fetch_add(n_events, Ordering::Relaxed);
+                        tally.skipped.fetch_add(skipped, Ordering::Relaxed);
+                        self.answer_body(slot, &body);
+                    }
+                    None => {
+                        self.set_place(idx, seat as usize, Place::live(upto));
+                        if now >= until {
+                            self.answer_call(slot, &[], upto);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn poll_bytes(&self, events: &[Out<'_>], next_since: Position) -> Vec<u8> {
+        frames::poll_body(events, next_since, limits::POLL_TIMEOUT_DEFAULT.as_millis() as u64)
+    }
+
+    pub(super) fn answer_call(&mut self, slot: usize, events: &[Out<'_>], next_since: Position) {
+        let body = self.poll_bytes(events, next_since);
+        self.answer_body(slot, &body);
+    }
+
+    pub(super) fn answer_body(&mut self, slot: usize, body: &[u8]) {
+        let Some(viewer) = self.viewer(slot) else { return };
+        let Some(opening) = viewer.opening.take() else { return };
+        let mut headers = cors(opening.origin.as_deref());
+        headers.push(("cache-control", "no-store"));
+        let answer = web::whole(200, "application/json", body, opening.keep_alive, &headers);
+        self.end_call(slot, *opening, answer, true);
+    }
+
+    /// A newer call took the line.
+    pub(super) fn end_poll(&mut self, slot: usize) {
+        let Some(viewer) = self.viewer(slot) else { return };
+        if viewer.transport != Transport::Poll {
+            return;
+        }
+        let Some(opening) = viewer.opening.take() else { return };
+        let mut headers = cors(opening.origin.as_deref());
+        headers.push(("cache-control", "no-store"));
+        let answer = web::whole(204, "", &[], opening.keep_alive, &headers);
+        self.end_call(slot, *opening, answer, false);
+    }
+
+    /// Writes a call's answer; the connection is an HTTP one again.
+    pub(super) fn end_call(&mut self, slot: usize, opening: Opening, answer: Bytes, answered: bool) {
+        if let Some(call) = &opening.poll {
+            self.shared.polls.leave(call.line, self.key(slot), answered, self.now);
+        }
+        self.forget_viewer(slot);
+        self.conns[slot].kind = Kind::Http(Box::new(web::Http::idle(self.now, Vec::new())));
+        self.answer(slot, answer, opening.keep_alive);
+    }
+}
