@@ -84,12 +84,22 @@ pub struct State {
     lost: BTreeSet<(WorkerId, RoomId)>,
     waiting: Vec<Waiting>,
     in_flight_since: Option<Instant>,
+    hold: Option<Hold>,
     /// Set while the log has no space: no command is taken before it.
     probe_at: Option<Instant>,
     checkpoint_at: Option<Instant>,
     records_since_checkpoint: u64,
     retention_at: Option<Instant>,
     stopping: bool,
+}
+
+/// A batch that is not sealed yet although the log is free: those just answered are about to ask again, and one sync for
+/// all of them is worth a short wait. Without it a closed circle of publishers falls into two halves that take turns, each
+/// waiting for the other's sync.
+struct Hold {
+    until: Instant,
+    /// Nobody else is expected.
+    enough: usize,
 }
 
 /// A snapshot that must not be older than the head is yet.
@@ -102,6 +112,9 @@ struct Waiting {
 
 /// The oldest batch may be this late before publishes are refused. Source: blueprint.md section 3, 500 ms of queued work.
 const QUEUED_MAX: Duration = Duration::from_millis(500);
+/// A commit faster than this is not worth holding a batch for; a hold takes a quarter of a commit, at most this long.
+const HOLD_FROM: Duration = Duration::from_millis(1);
+const HOLD_MAX: Duration = Duration::from_millis(3);
 const SNAPSHOT_WAIT: Duration = Duration::from_secs(1);
 /// How often a worker with a full mailbox is tried again.
 const LOST_RETRY: Duration = Duration::from_millis(10);
@@ -132,6 +145,9 @@ impl Task {
             for item in mail.links {
                 self.link(item);
             }
+            if !mail.priority.is_empty() {
+                self.state.hold = None;
+            }
             for (reply, command) in mail.priority.into_iter().chain(mail.publishes) {
                 self.submit(reply, command, mono, wall);
             }
@@ -153,7 +169,8 @@ impl Task {
         let owner = self.owner.next_deadline().map(|at| Instant::now() + at.since(clock::mono()));
         let waiting = state.waiting.iter().map(|w| w.until).min();
         let lost = (!state.lost.is_empty()).then(|| Instant::now() + LOST_RETRY);
-        [owner, waiting, lost, state.checkpoint_at, state.retention_at].into_iter().flatten().min()
+        let hold = state.hold.as_ref().map(|hold| hold.until);
+        [owner, waiting, lost, hold, state.checkpoint_at, state.retention_at].into_iter().flatten().min()
     }
 
     fn link(&mut self, item: ToOwner) {
@@ -226,10 +243,18 @@ impl Task {
 
     /// Whether the thread goes on.
     fn committed(&mut self, result: Result<(), WriteFault>, now: Mono, wall: Wall) -> bool {
-        self.state.in_flight_since = None;
+        let took = self.state.in_flight_since.take().map_or(Duration::ZERO, |since| since.elapsed());
         match result {
             Ok(()) => {
+                let n_before = self.owner.n_pending();
                 self.owner.on_committed(now, wall);
+                let n_waiting = self.owner.n_pending();
+                let n_answered = n_before - n_waiting;
+                // Those waiting came while the log was busy; when they are many, they and the answered take turns.
+                if took >= HOLD_FROM && n_waiting * 4 >= n_answered && n_waiting > 0 {
+                    let until = Instant::now() + (took / 4).min(HOLD_MAX);
+                    self.state.hold = Some(Hold { until, enough: n_before });
+                }
                 if self.state.probe_at.take().is_some() {
                     self.status.set_no_space(false);
                     tracing::info!("the log has space again");
@@ -264,6 +289,14 @@ impl Task {
         if self.state.in_flight_since.is_some() {
             return;
         }
+        if let Some(hold) = &self.state.hold
+            && !self.state.stopping
+            && self.owner.n_pending() < hold.enough
+            && Instant::now() < hold.until
+        {
+            return;
+        }
+        self.state.hold = None;
         if let Some(records) = self.owner.seal(now, wall) {
             self.state.in_flight_since = Some(Instant::now());
             self.writer.send(Work::Append(records)).expect("the writer lives as long as the owner");
