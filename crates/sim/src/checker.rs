@@ -28,6 +28,8 @@ pub struct Weight {
     pub skipped: u64,
     pub delivered: u64,
     pub epochs: u64,
+    /// Viewers closed as slow.
+    pub slow: u64,
 }
 
 struct Log<'a> {

@@ -64,8 +64,9 @@ fn judge(options: &Options, print: bool) -> Outcome {
     let mut world = World::new(options, print);
     let trace = world.run();
     let clocks_jump = world.made.contains_key(&Fault::ClockJump);
-    let (mut violations, weight) = checker::check(&world.storage, &world.history, &world.final_tops(), clocks_jump);
+    let (mut violations, mut weight) = checker::check(&world.storage, &world.history, &world.final_tops(), clocks_jump);
     violations.append(&mut world.broken);
+    weight.slow = world.n_slow;
     let void = if weight.acks < ACKS_MIN {
         Some(format!("only {} acknowledged", weight.acks))
     } else if world.made.is_empty() {

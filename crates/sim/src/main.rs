@@ -128,7 +128,8 @@ fn seeds(args: &Args) -> Result<()> {
         on_all_cores(args.seeds.clone(), |seed| run(&args.options(seed), args.planted, args.trace && single));
     let mut failed = 0;
     let mut made: BTreeMap<Fault, u64> = BTreeMap::new();
-    let (mut acks, mut resumes, mut snapshots, mut skipped, mut delivered, mut epochs) = (0, 0, 0, 0, 0, 0);
+    let (mut acks, mut resumes, mut snapshots, mut skipped, mut delivered, mut epochs, mut slow) =
+        (0, 0, 0, 0, 0, 0, 0);
     for (seed, outcome) in &outcomes {
         outcome.made.iter().for_each(|(fault, n)| *made.entry(*fault).or_default() += n);
         acks += outcome.weight.acks;
@@ -137,6 +138,7 @@ fn seeds(args: &Args) -> Result<()> {
         skipped += outcome.weight.skipped;
         delivered += outcome.weight.delivered;
         epochs += outcome.weight.epochs;
+        slow += outcome.weight.slow;
         if !outcome.passed() {
             failed += 1;
             tell(&args.options(*seed), outcome);
@@ -152,7 +154,7 @@ fn seeds(args: &Args) -> Result<()> {
     }
     println!(
         "{} runs, {failed} failed, {:.1} s: {acks} acks, {delivered} events given, {skipped} told as skipped, \
-         {resumes} resumes, {snapshots} snapshots required, {epochs} epochs",
+         {resumes} resumes, {snapshots} snapshots required, {slow} closed as slow, {epochs} epochs",
         outcomes.len(),
         start.elapsed().as_secs_f64()
     );

@@ -193,6 +193,8 @@ pub struct World {
     /// What the shell itself saw go wrong.
     pub broken: Vec<String>,
     pub made: BTreeMap<Fault, u64>,
+    /// Viewers closed as slow.
+    pub n_slow: u64,
     trace: u64,
     print: bool,
 }
@@ -218,6 +220,7 @@ impl World {
             history: Vec::new(),
             broken: Vec::new(),
             made: BTreeMap::new(),
+            n_slow: 0,
             trace: 0xcbf2_9ce4_8422_2325,
             print,
             plan,

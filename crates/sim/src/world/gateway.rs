@@ -136,6 +136,7 @@ impl World {
 
     fn close(&mut self, process: ProcessIdx, id: ConnId, code: u16) {
         let Some(conn) = self.processes[process].conns.remove(&id) else { return };
+        self.n_slow += u64::from(code == 4200);
         let when = self.now.max(conn.last_down);
         self.at(when, Event::Down { client: conn.client, conn: id, down: Down::Closed { code } });
     }
@@ -301,14 +302,21 @@ impl World {
         self.processes[process].rooms.values_mut().for_each(|roster| roster.ring.trim(now));
         let ids: Vec<ConnId> = self.processes[process].conns.keys().copied().collect();
         for id in ids {
-            let Some(conn) = self.processes[process].conns.get_mut(&id) else { continue };
+            let host = &mut self.processes[process];
+            let Some(conn) = host.conns.get_mut(&id) else { continue };
             let action = conn.session.on_deadline(now, wall);
             if conn.stalled_until.is_some_and(|until| until <= now) || self.healed {
                 conn.stalled_until = None;
             }
             let late =
                 conn.rest.as_ref().and_then(|(_, since)| *since).is_some_and(|since| is_late(since, now, &limits));
-            if late && conn.stalled_until.is_some() {
+            let behind = conn.stalled_until.is_some()
+                && host
+                    .rooms
+                    .get(&conn.room)
+                    .zip(conn.place)
+                    .is_some_and(|(roster, place)| Walk::new(&roster.ring, limits, now).step(&place) == Step::Late);
+            if behind || (late && conn.stalled_until.is_some()) {
                 self.close(process, id, 4200);
                 continue;
             }
@@ -325,7 +333,7 @@ impl World {
     pub(super) fn stall(&mut self, client: ClientIdx, until: Mono) {
         let Some((process, id)) = self.clients[client].conn else { return };
         if let Some(conn) = self.processes[process].conns.get_mut(&id) {
-            conn.stalled_until = Some(until);
+            conn.stalled_until = conn.stalled_until.max(Some(until));
         }
     }
 
