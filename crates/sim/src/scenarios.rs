@@ -1,4 +1,7 @@
 //! Runs that once failed, by name, with what they found. Each is a file of `scenarios/`: a sentence, then the options.
+//!
+//! A seed is a run only together with the model: a change of the model's draws makes other runs of the same seeds. Whoever
+//! changes them finds each scenario's seed again, by taking the rule out that answered it.
 
 use std::collections::BTreeSet;
 
