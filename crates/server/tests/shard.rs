@@ -328,6 +328,36 @@ fn a_worker_that_missed_a_batch_is_told_to_resync_before_anything_newer() {
 }
 
 #[test]
+fn a_subscription_that_found_a_full_mailbox_is_answered_when_there_is_room() {
+    let shard = Shard::start(Stores::memory());
+    for name in ["a", "b", "c"] {
+        shard.handle.subscribe(WorkerId(2), room(name));
+    }
+    shard.settle();
+    assert_eq!(shard.taken(2).len(), 2);
+    let ToWorker::Room { room: answered, found: Ok(_) } = shard.next(2) else { panic!("the third answer comes late") };
+    assert_eq!(answered, room("c"));
+    shard.join.stop();
+}
+
+#[test]
+fn without_publishes_a_full_store_is_taken_to_have_room_again_after_a_while() {
+    let (log, gate) = gated();
+    let mut config = config();
+    config.times.probe = Duration::ZERO;
+    config.times.probe_quiet = Duration::ZERO;
+    let shard = Shard::start_with(log, config);
+    let answer = shard.ask(publish("a", "ann", "k1"));
+    gate.entered();
+    gate.finish(Err(WriteFault::Refused(Refusal::NoSpace)));
+    assert_eq!(refused(&answer.blocking_recv().unwrap()), Code::NoSpace);
+    shard.settle();
+    assert!(!shard.handle.status().no_space());
+    drop(gate);
+    shard.join.stop();
+}
+
+#[test]
 fn stopping_finishes_what_was_admitted_and_refuses_the_rest() {
     let (log, gate) = gated();
     let shard = Shard::start(log);

@@ -60,6 +60,8 @@ pub struct Times {
     pub checkpoint_records: u64,
     /// Between two tries of a log that had no space.
     pub probe: Duration,
+    /// Without a try for this long after that, the log is taken to have space until a commit says otherwise.
+    pub probe_quiet: Duration,
     pub retention: Duration,
 }
 
@@ -70,6 +72,7 @@ impl Default for Times {
             checkpoint: Duration::from_secs(10),
             checkpoint_records: 50_000,
             probe: Duration::from_secs(1),
+            probe_quiet: Duration::from_secs(10),
             retention: Duration::from_secs(60),
         }
     }
@@ -80,8 +83,8 @@ impl Default for Times {
 pub struct State {
     replies: Slab<ReplyTo>,
     subscribers: HashMap<RoomId, Vec<WorkerId>>,
-    /// Rooms of which a worker missed a batch.
-    lost: BTreeSet<(WorkerId, RoomId)>,
+    /// Rooms of which a worker missed something, and what.
+    lost: BTreeMap<(WorkerId, RoomId), Lost>,
     waiting: Vec<Waiting>,
     in_flight_since: Option<Instant>,
     hold: Option<Hold>,
@@ -91,6 +94,15 @@ pub struct State {
     records_since_checkpoint: u64,
     retention_at: Option<Instant>,
     stopping: bool,
+}
+
+/// What found a worker's mailbox full.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lost {
+    /// The answer to its subscription: it is given again.
+    Subscription,
+    /// A batch or settings: the worker's ring has a hole.
+    Batch,
 }
 
 /// A batch that is not sealed yet although the log is free: those just answered are about to ask again, and one sync for
@@ -170,7 +182,8 @@ impl Task {
         let waiting = state.waiting.iter().map(|w| w.until).min();
         let lost = (!state.lost.is_empty()).then(|| Instant::now() + LOST_RETRY);
         let hold = state.hold.as_ref().map(|hold| hold.until);
-        [owner, waiting, lost, hold, state.checkpoint_at, state.retention_at].into_iter().flatten().min()
+        let probe = state.probe_at.map(|at| at + self.times.probe_quiet);
+        [owner, waiting, lost, hold, probe, state.checkpoint_at, state.retention_at].into_iter().flatten().min()
     }
 
     fn link(&mut self, item: ToOwner) {
@@ -185,7 +198,7 @@ impl Task {
                 }
                 if self.workers.send(worker, ToWorker::Room { room: room.clone(), found }).is_err() {
                     self.status.add_undelivered();
-                    self.state.lost.insert((worker, room));
+                    self.state.lost.insert((worker, room), Lost::Subscription);
                 }
             }
             ToOwner::Unsubscribe { worker, room } => {
@@ -365,14 +378,14 @@ impl Task {
             let batch = (!pieces.is_empty()).then(|| Arc::new(Batch { room: room.clone(), pieces }));
             let info = changed.then(|| self.info(room)).flatten();
             for worker in self.state.subscribers.get(room).cloned().unwrap_or_default() {
-                if self.state.lost.contains(&(worker, room.clone())) {
+                if self.state.lost.contains_key(&(worker, room.clone())) {
                     continue;
                 }
                 let sent = batch.iter().map(|b| ToWorker::Batch(b.clone()));
                 for item in sent.chain(info.iter().map(|i| ToWorker::Settings(i.clone()))) {
                     if self.workers.send(worker, item).is_err() {
                         self.status.add_undelivered();
-                        self.state.lost.insert((worker, room.clone()));
+                        self.state.lost.insert((worker, room.clone()), Lost::Batch);
                         break;
                     }
                 }
@@ -396,15 +409,20 @@ impl Task {
     fn chores(&mut self) {
         let now = Instant::now();
         if !self.state.lost.is_empty() {
-            for (worker, room) in std::mem::take(&mut self.state.lost) {
-                let item = match self.info(&room) {
-                    Some(info) => ToWorker::Resync(info),
-                    None => ToWorker::Room { room: room.clone(), found: Err(NoRoom) },
+            for ((worker, room), lost) in std::mem::take(&mut self.state.lost) {
+                let item = match (self.info(&room), lost) {
+                    (Some(info), Lost::Batch) => ToWorker::Resync(info),
+                    (found, _) => ToWorker::Room { room: room.clone(), found: found.ok_or(NoRoom) },
                 };
                 if self.workers.send(worker, item).is_err() {
-                    self.state.lost.insert((worker, room));
+                    self.state.lost.insert((worker, room), lost);
                 }
             }
+        }
+        // With nobody publishing nothing would ever find out that there is room again: the next publish may.
+        if self.state.probe_at.is_some_and(|at| at + self.times.probe_quiet <= now) {
+            self.state.probe_at = None;
+            self.status.set_no_space(false);
         }
         if !self.state.waiting.is_empty() {
             self.wake_snapshots();
