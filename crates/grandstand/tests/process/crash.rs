@@ -33,10 +33,10 @@ fn no_acked_publish_is_lost_or_doubled_by_kill_nine() {
         let publishers: Vec<_> = (0..PUBLISHERS)
             .map(|p| {
                 let (n_acks, stop, results) = (n_acks.clone(), stop.clone(), results.clone());
-                let (addr, token) = (server.addr, token.clone());
+                // Connected before any of them publishes: the kill may come before the last thread has begun.
+                let (mut http, token) = (Http::connect(server.addr).expect("the server accepts"), token.clone());
                 let mut keys: Vec<String> = open.iter().skip(p).step_by(PUBLISHERS).cloned().collect();
                 std::thread::spawn(move || {
-                    let mut http = Http::connect(addr).expect("the server accepts");
                     let mut n = 0;
                     while !stop.load(Ordering::Relaxed) {
                         let key = keys.pop().unwrap_or_else(|| {
