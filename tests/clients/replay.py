@@ -22,9 +22,9 @@ def traces() -> list[Path]:
         print("GRANDSTAND_TRACES is not set: the samples alone are replayed")
         return samples
     real = Path(folder)
-    chat = sorted(p for p in (real / "chat").iterdir() if p.name[:2] in {"01", "02", "04", "05", "06", "08", "11", "12", "13", "14", "15"})
+    chat = sorted(p for p in (real / "chat").iterdir() if p.name[:2] in {"01", "02", "04", "05", "06", "07", "08", "11", "12", "13", "14", "15"})
     football = sorted((real / "sports").glob("openfootball_*.json"))
-    assert len(chat) == 11 and len(football) == 3, f"traces are missing in {folder}"
+    assert len(chat) == 12 and len(football) == 3, f"traces are missing in {folder}"
     return samples + chat + football
 
 
