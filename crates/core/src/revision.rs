@@ -17,6 +17,7 @@ use crate::record::{Body, Record, Score, ScoreKind, ScoreState};
 
 pub const REVISION_MAX: u32 = 1_000_000;
 pub const GOALS_MAX: u32 = 10_000;
+pub const MINUTE_RULE: &str = "must be 78, 90+2, 78:14, or one of HT FT ET AET PEN";
 pub const DATA_BYTES_MAX: usize = 16 * 1024;
 
 /// One score event as it comes in, signature and shape checked.
@@ -34,7 +35,8 @@ pub struct ScoreIn {
     pub away: u32,
     pub minute: Option<Arc<str>>,
     pub historical: bool,
-    /// Of the canonical payload without its identity: equal for a repeat, different for anything else.
+    /// Of the canonical payload: equal for a repeat, different for anything else. Neither the identity nor `historical`
+    /// is part of it: a recovery replay of what is known already is a repeat.
     pub digest: [u8; 16],
     /// Extra JSON; kept, never fanned out.
     pub data: Option<Arc<str>>,
@@ -102,7 +104,7 @@ impl ScoreIn {
         let revision_ok = self.revision.is_none_or(|r| (1..=REVISION_MAX).contains(&r.0));
         check("revision", revision_ok, "1 to 1000000");
         check("score", self.home <= GOALS_MAX && self.away <= GOALS_MAX, "home and away are 0 to 10000");
-        check("minute", self.minute.as_deref().is_none_or(is_minute), "a minute, minute+added, HT, FT, ET or PEN");
+        check("minute", self.minute.as_deref().is_none_or(is_minute), MINUTE_RULE);
         check("data", self.data.as_ref().is_none_or(|d| d.len() <= DATA_BYTES_MAX), "at most 16 KiB");
         if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
@@ -126,13 +128,15 @@ impl ScoreIn {
     }
 }
 
-/// "78", "90+2", or a phase.
-fn is_minute(text: &str) -> bool {
-    let number = |t: &str| (1..=3).contains(&t.len()) && t.bytes().all(|b| b.is_ascii_digit());
-    match text.split_once('+') {
-        Some((minute, added)) => number(minute) && number(added),
-        None => number(text) || matches!(text, "HT" | "FT" | "ET" | "PEN"),
+/// Up to three digits, up to two of added time, two of seconds; or a phase of a closed list. At most ten bytes.
+pub fn is_minute(text: &str) -> bool {
+    let digits = |t: &str, most: usize| (1..=most).contains(&t.len()) && t.bytes().all(|b| b.is_ascii_digit());
+    if matches!(text, "HT" | "FT" | "ET" | "AET" | "PEN") {
+        return true;
     }
+    let (minute, seconds) = text.split_once(':').unwrap_or((text, "00"));
+    let (minute, added) = minute.split_once('+').unwrap_or((minute, "0"));
+    digits(minute, 3) && digits(added, 2) && digits(seconds, 2) && seconds.len() == 2
 }
 
 impl Ledger {
@@ -208,5 +212,20 @@ fn score_of(record: &Record) -> Option<&Score> {
     match &record.body {
         Body::Score(score) => Some(score),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_minute;
+
+    #[test]
+    fn minutes_have_a_few_forms() {
+        for good in ["1", "78", "90+2", "78:14", "90+2:05", "120", "HT", "FT", "ET", "AET", "PEN"] {
+            assert!(is_minute(good), "{good}");
+        }
+        for bad in ["", "+2", "90+", "78:1", "1234", "ht", "90+123", "-1", "7 8", "<b>", "78:14:00"] {
+            assert!(!is_minute(bad), "{bad}");
+        }
     }
 }

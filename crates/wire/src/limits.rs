@@ -63,7 +63,6 @@ pub const SNAPSHOT_CACHE: Duration = Duration::from_secs(1);
 
 pub const REVISION_MAX: u32 = revision::REVISION_MAX;
 pub const GOALS_MAX: u32 = revision::GOALS_MAX;
-pub const MINUTE_BYTES_MAX: usize = 16;
 pub const SIGNATURE_AGE_MAX: Duration = Duration::from_secs(300);
 
 pub const TITLE_BYTES_MAX: usize = rooms::TITLE_BYTES_MAX;

@@ -14,9 +14,10 @@ use grandstand_core::owner::Answer;
 use grandstand_core::owner::Command;
 use grandstand_core::owner::ScoreIn;
 use grandstand_core::record::{ScoreKind, ScoreState};
+use grandstand_core::revision::{MINUTE_RULE, is_minute};
 use grandstand_wire::codes::ErrorCode;
 use grandstand_wire::json::{Object, Value};
-use grandstand_wire::limits::{GOALS_MAX, MINUTE_BYTES_MAX, REVISION_MAX, SCORE_BODY_BYTES_MAX};
+use grandstand_wire::limits::{GOALS_MAX, REVISION_MAX, SCORE_BODY_BYTES_MAX};
 use http::{HeaderName, Response, StatusCode};
 use serde_json::json;
 
@@ -153,8 +154,7 @@ fn read(fields: &mut Fields<'_>) -> Result<ScoreIn, Problem> {
         _ => None,
     });
     let goals = goals.map(|score| (read_goals(fields, &score, "home"), read_goals(fields, &score, "away")));
-    let rule = "must be 78, 90+2, 78:14, or one of HT FT ET AET PEN";
-    let minute = fields.get("minute", rule, |v| match v {
+    let minute = fields.get("minute", MINUTE_RULE, |v| match v {
         Value::Number(_) => v.as_u64().filter(|n| *n <= 999).map(|n| n.to_string()),
         _ => v.as_str().filter(|m| is_minute(m)).map(str::to_owned),
     });
@@ -194,21 +194,8 @@ fn read_goals(fields: &mut Fields<'_>, score: &Object<'_>, side: &str) -> Option
     goals
 }
 
-/// Digits, added time, seconds; or a word of a closed list.
-fn is_minute(text: &str) -> bool {
-    let digits = |t: &str, most: usize| (1..=most).contains(&t.len()) && t.bytes().all(|b| b.is_ascii_digit());
-    if text.len() > MINUTE_BYTES_MAX {
-        return false;
-    }
-    if matches!(text, "HT" | "FT" | "ET" | "AET" | "PEN") {
-        return true;
-    }
-    let (minute, seconds) = text.split_once(':').unwrap_or((text, "00"));
-    let (minute, added) = minute.split_once('+').unwrap_or((minute, "0"));
-    digits(minute, 3) && digits(added, 2) && digits(seconds, 2) && seconds.len() == 2
-}
-
-/// What tells a repeat from a conflict: the parsed payload without its identity, so that spelling does not matter.
+/// What tells a repeat from a conflict: the parsed payload without its identity, so that spelling does not matter, and
+/// without `historical`, so that a provider may replay all of a match and is told of each event that it is known.
 pub fn payload_digest(score: &ScoreIn) -> [u8; 16] {
     let canonical = json!([
         score.kind.name(),
@@ -216,7 +203,6 @@ pub fn payload_digest(score: &ScoreIn) -> [u8; 16] {
         score.home,
         score.away,
         score.minute.as_deref(),
-        score.historical,
         score.data.as_deref(),
     ]);
     let hash = digest::digest(&digest::SHA256, canonical.to_string().as_bytes());
@@ -231,7 +217,7 @@ fn names<'a>(start: &str, all: impl Iterator<Item = &'a str>) -> String {
 mod tests {
     use grandstand_wire::json::{Value, parse};
 
-    use super::{Fields, is_minute, read};
+    use super::{Fields, read};
     use crate::control::answer::Problem;
     use grandstand_core::owner::ScoreIn;
 
@@ -255,6 +241,7 @@ mod tests {
             GOOD.replace(r#""minute":"78""#, r#""minute":78"#),
             GOOD.replace(r#""kind""#, r#""state":"confirmed","kind""#),
             GOOD.replace(r#""kind""#, r#""revision":2,"kind""#),
+            GOOD.replace(r#""kind""#, r#""historical":true,"kind""#),
         ] {
             assert_eq!(read_text(&same).unwrap().digest, first, "{same}");
         }
@@ -290,16 +277,6 @@ mod tests {
         ] {
             let problem = read_text(&bad).expect_err(&bad);
             assert_eq!(problem.code, grandstand_wire::codes::ErrorCode::BadField, "{bad}");
-        }
-    }
-
-    #[test]
-    fn minutes_have_a_few_forms() {
-        for good in ["1", "78", "90+2", "78:14", "90+2:05", "120", "HT", "FT", "AET", "PEN"] {
-            assert!(is_minute(good), "{good}");
-        }
-        for bad in ["", "+2", "90+", "78:1", "1234", "ht", "90+123", "-1", "7 8", "<b>", "78:14:00"] {
-            assert!(!is_minute(bad), "{bad}");
         }
     }
 }
