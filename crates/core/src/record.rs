@@ -46,7 +46,9 @@ impl Record {
             (_, Audience::Nobody) => None,
             (Body::Comment(_), _) => Some(Lane::Comment),
             (Body::Score(_) | Body::Gift(_) | Body::Retract(_) | Body::Config(_), _) => Some(Lane::Priority),
-            (Body::EpochStart | Body::Room(_) | Body::Ban(_) | Body::Unban(_) | Body::Erased, _) => None,
+            (Body::EpochStart | Body::Room(_) | Body::Ban(_) | Body::Unban(_) | Body::Audit(_) | Body::Erased, _) => {
+                None
+            }
         }
     }
 
@@ -106,6 +108,8 @@ pub enum Body {
     Room(Arc<Room>),
     Ban(Ban),
     Unban(UserId),
+    /// Who changed the room (the record's user) and why. Follows the records of the change in the same batch.
+    Audit(Audit),
     /// Header kept, body gone (retention or erase).
     Erased,
 }
@@ -348,6 +352,13 @@ impl Room {
             version: 0,
         }
     }
+}
+
+/// What an operator did and why, in the operator's words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Audit {
+    pub what: Arc<str>,
+    pub justification: Arc<str>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]

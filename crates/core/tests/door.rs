@@ -7,7 +7,7 @@ use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
 use grandstand_core::owner::{
     Answer, Author, Code, Command, Failure, GiftIn, Output, Owner, Publish, RoomChange, Settings, Standing, Tag,
 };
-use grandstand_core::record::{Body, Gift, Policy, RetractTarget, RoomState, Verdict};
+use grandstand_core::record::{Audit, Body, Gift, Policy, RetractTarget, RoomState, Verdict};
 use grandstand_core::time::{Mono, Wall};
 
 struct Door {
@@ -211,6 +211,48 @@ fn a_ban_in_the_same_batch_refuses_what_waits_behind_it() {
     door.ask(Command::Unban { room: room(), user: user("u") });
     id(&door.say("u", "k2"));
     assert_eq!(door.ask(Command::Unban { room: room(), user: user("u") }), Answer::Done { event_id: None });
+}
+
+#[test]
+fn an_operators_write_is_in_the_log_with_who_did_it_and_why() {
+    let mut door = Door::plain();
+    let audited = |command, why: &str| Command::Audited {
+        by: user("mod"),
+        audit: Audit { what: "ban".into(), justification: why.into() },
+        command: Box::new(command),
+    };
+    let ban = Command::Ban { room: room(), user: user("u"), until: None, reason: "rude".into() };
+    let mut logged = |command| {
+        let tag = door.submit(command);
+        door.commit();
+        let (mut answer, mut records) = (None, Vec::new());
+        while let Some(output) = door.owner.poll() {
+            match output {
+                Output::Answer { tag: of, answer: said } if of == tag => answer = Some(said),
+                Output::Committed(record) => records.push(record),
+                _ => {}
+            }
+        }
+        (answer.expect("a command is answered"), records)
+    };
+
+    let (answer, records) = logged(audited(ban.clone(), "third warning"));
+    let [change, audit] = &records[..] else { panic!("{records:?}") };
+    assert_eq!(answer, Answer::Done { event_id: Some(change.event_id()) });
+    assert!(matches!(change.body, Body::Ban(_)));
+    assert_eq!((audit.user.clone(), audit.lane()), (Some(user("mod")), None));
+    assert_eq!(audit.body, Body::Audit(Audit { what: "ban".into(), justification: "third warning".into() }));
+
+    // Also when there was nothing to change.
+    let nobody = Command::Unban { room: room(), user: user("nobody") };
+    let (answer, records) = logged(audited(nobody, "a mistake"));
+    assert_eq!(answer, Answer::Done { event_id: None });
+    assert!(matches!(&records[..], [only] if matches!(only.body, Body::Audit(_))));
+
+    // What is refused is not in the log.
+    let stale = Command::PutRoom { room: room(), change: RoomChange::default(), if_version: Some(77) };
+    let (answer, records) = logged(audited(stale, "too late"));
+    assert_eq!((refused(&answer).0, records), (Code::Stale, vec![]));
 }
 
 #[test]

@@ -460,6 +460,13 @@ fn a_banned_user_is_told_so_until_the_ban_is_lifted() {
     assert_eq!(stand.comment(&ann, "a", "k2", "hi").code(), (403, "banned".into()));
     stand.send("DELETE", Some(&op), "/admin/rooms/a/bans/ann", &json!({"justification": "a test"})).ok();
     stand.comment(&ann, "a", "k3", "hi").ok();
+    let export = stand.get_as(&stand.token("backend", &["backend"]), "/admin/rooms/a/export?include=control");
+    let lines: Vec<Value> =
+        std::str::from_utf8(&export.body).unwrap().lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let audits = lines.iter().filter(|l| l["type"] == "audit");
+    let said: Vec<_> = audits.map(|l| (l["by"].as_str(), l["what"].as_str(), l["justification"].as_str())).collect();
+    let last = said.last_chunk::<2>().expect("every write is audited");
+    assert_eq!(*last, ["ban", "unban"].map(|what| (Some("op"), Some(what), Some("a test"))));
     let shadow = json!({"user_id": "ann", "shadow": true, "justification": "a test"});
     assert_eq!(stand.post(&op, "/admin/rooms/a/bans", &shadow).code(), (422, "not_built".into()));
 }
@@ -540,11 +547,18 @@ fn a_score_is_accepted_once_repeated_and_corrected_by_revision() {
     assert_eq!(first.status, 202);
     let again = stand.score(&score("g1", Some(1), 1));
     assert_eq!((again.status, again.json()["event_id"].clone()), (200, first.json()["event_id"].clone()));
+    let mut replayed = score("g1", Some(1), 1);
+    replayed["historical"] = true.into();
+    let replayed = stand.score(&replayed);
+    assert_eq!(replayed.status, 200, "a recovery replay of what is known is a repeat");
+    assert_eq!(replayed.json()["event_id"], first.json()["event_id"]);
     assert_eq!(stand.score(&score("g1", Some(1), 9)).code(), (409, "payload_conflict".into()));
     assert_eq!(stand.score(&score("g1", Some(3), 2)).status, 202);
     let late = stand.score(&score("g1", Some(2), 1));
     assert_eq!((late.status, &late.json()["superseded"]), (202, &json!(true)));
-    let minted = stand.score(&score("g2", None, 3));
+    let mut minted = score("g2", None, 3);
+    minted["minute"] = "90+2:05".into();
+    let minted = stand.score(&minted);
     assert_eq!((minted.status, &minted.json()["revision"]), (202, &json!(1)));
     let snapshot = stand.get("/v1/rooms/final/snapshot").ok();
     assert_eq!(snapshot["current_score"]["score"]["home"], 3);

@@ -22,7 +22,7 @@ pub fn kind(record: &Record) -> Option<&'static str> {
         Body::Gift(_) => Some("gift"),
         Body::Retract(_) => Some("retract"),
         Body::Config(_) => Some("config"),
-        Body::EpochStart | Body::Room(_) | Body::Ban(_) | Body::Unban(_) | Body::Erased => None,
+        Body::EpochStart | Body::Room(_) | Body::Ban(_) | Body::Unban(_) | Body::Audit(_) | Body::Erased => None,
     }
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn members(record: &Record, event: &mut Writer<'_>) {
         Body::Gift(body) => gift(record, body, event),
         Body::Retract(body) => retract(body, event),
         Body::Config(body) => config(body, event),
-        Body::EpochStart | Body::Room(_) | Body::Ban(_) | Body::Unban(_) | Body::Erased => {}
+        Body::EpochStart | Body::Room(_) | Body::Ban(_) | Body::Unban(_) | Body::Audit(_) | Body::Erased => {}
     }
 }
 

@@ -1,7 +1,7 @@
 //! One record as one line of JSON: the room's log as `GET /admin/rooms/{room}/export` gives it, for checkers and archives.
 //!
 //! A line is the viewers' event with what only the log knows added: `ts`, `epoch`, `seq`, the author's key, the provider,
-//! who may see it. Records that no viewer is sent (`epoch_start`, `room`, `ban`, `unban`, `erased`) are control lines.
+//! who may see it. Records that no viewer is sent (`epoch_start`, `room`, `ban`, `unban`, `audit`) are control lines.
 
 use grandstand_core::names::{ClientMsgId, RoomId, UserId};
 use grandstand_core::record::{Audience, Body, Record, Room, Verdict};
@@ -23,6 +23,7 @@ pub fn kind(record: &Record) -> (&'static str, bool) {
         Body::Room(_) => ("room", true),
         Body::Ban(_) => ("ban", true),
         Body::Unban(_) => ("unban", true),
+        Body::Audit(_) => ("audit", true),
     }
 }
 
@@ -93,6 +94,9 @@ fn control_members(body: &Body, line: &mut Writer<'_>) {
         }
         Body::Unban(user) => {
             line.text("user_id", user.as_str());
+        }
+        Body::Audit(audit) => {
+            line.text("what", &audit.what).text("justification", &audit.justification);
         }
         Body::EpochStart | Body::Comment(_) | Body::Gift(_) | Body::Retract(_) | Body::Config(_) | Body::Erased => {}
     }

@@ -15,8 +15,8 @@ use aws_lc_rs::digest::{Context, SHA256};
 use grandstand_core::ids::{Epoch, EventId, Pseq, Revision, Seq};
 use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
 use grandstand_core::record::{
-    Audience, Ban, Body, Comment, Config, Gift, Lane, Policy, Record, Retract, RetractTarget, Room, RoomState, Score,
-    ScoreKind, ScoreState, Source, Verdict,
+    Audience, Audit, Ban, Body, Comment, Config, Gift, Lane, Policy, Record, Retract, RetractTarget, Room, RoomState,
+    Score, ScoreKind, ScoreState, Source, Verdict,
 };
 use grandstand_core::time::Wall;
 
@@ -146,7 +146,7 @@ pub fn decode(bytes: &[u8]) -> Result<Record, Fault> {
     let kind = d.number(17)?;
     let body = match parts.content {
         _ if kind == KIND_EPOCH_START => Body::EpochStart,
-        None if (KIND_COMMENT..=KIND_ERASED).contains(&kind) => Body::Erased,
+        None if (KIND_COMMENT..=KIND_AUDIT).contains(&kind) => Body::Erased,
         Some(content) => decode_body(kind, revision, content)?,
         None => return Err(Fault::Malformed("kind")),
     };
@@ -312,6 +312,7 @@ const KIND_ROOM: u64 = 7;
 const KIND_BAN: u64 = 8;
 const KIND_UNBAN: u64 = 9;
 const KIND_ERASED: u64 = 10;
+const KIND_AUDIT: u64 = 11;
 
 fn kind_of(body: &Body) -> u64 {
     match body {
@@ -324,6 +325,7 @@ fn kind_of(body: &Body) -> u64 {
         Body::Room(_) => KIND_ROOM,
         Body::Ban(_) => KIND_BAN,
         Body::Unban(_) => KIND_UNBAN,
+        Body::Audit(_) => KIND_AUDIT,
         Body::Erased => KIND_ERASED,
     }
 }
@@ -399,6 +401,10 @@ fn encode_body(body: &Body, e: &mut Encoder<'_>) {
             e.text(3, &b.reason);
         }
         Body::Unban(user) => e.text(1, user.as_str()),
+        Body::Audit(a) => {
+            e.text(1, &a.what);
+            e.text(2, &a.justification);
+        }
     }
 }
 
@@ -513,6 +519,7 @@ fn decode_body(kind: u64, revision: u32, bytes: &[u8]) -> Result<Body, Broken> {
             reason: d.text(3)?.into(),
         }),
         KIND_UNBAN => Body::Unban(UserId::parse(d.text(1)?).ok_or("user")?),
+        KIND_AUDIT => Body::Audit(Audit { what: d.text(1)?.into(), justification: d.text(2)?.into() }),
         _ => return Err("kind"),
     };
     d.end()?;

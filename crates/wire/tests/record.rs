@@ -9,7 +9,7 @@ use common::{golden, samples};
 use grandstand_core::ids::{Epoch, EventId, Pseq, Revision, Seq};
 use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
 use grandstand_core::record::{
-    Audience, Ban, Body, Comment, Config, Gift, Policy, Record, Retract, RetractTarget, Room, RoomState, Score,
+    Audience, Audit, Ban, Body, Comment, Config, Gift, Policy, Record, Retract, RetractTarget, Room, RoomState, Score,
     ScoreKind, ScoreState, Source, Verdict,
 };
 use grandstand_core::time::Wall;
@@ -268,6 +268,7 @@ fn body() -> impl Strategy<Value = Body> {
         settings(),
         (user(), option::of(wall()), text()).prop_map(|(user, until, reason)| Body::Ban(Ban { user, until, reason })),
         user().prop_map(Body::Unban),
+        (text(), text()).prop_map(|(what, justification)| Body::Audit(Audit { what, justification })),
     ]
 }
 

@@ -145,8 +145,16 @@ impl Owner {
         if self.n_priority >= self.settings.pending_priority_max {
             return Err(overloaded(self.settings.retry_after));
         }
-        match &command {
+        self.check_other(&command)?;
+        self.n_priority += 1;
+        self.waiting.push_back(Waiting::Other { tag, command });
+        Ok(())
+    }
+
+    fn check_other(&mut self, command: &Command) -> Result<(), Answer> {
+        match command {
             Command::Publish(_) => unreachable!("comments have their own door"),
+            Command::Audited { command, .. } => self.check_other(command)?,
             Command::Score(score) => {
                 score
                     .check()
@@ -167,8 +175,6 @@ impl Owner {
                 self.room_for_use(room)?;
             }
         }
-        self.n_priority += 1;
-        self.waiting.push_back(Waiting::Other { tag, command });
         Ok(())
     }
 

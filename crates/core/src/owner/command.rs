@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::ids::EventId;
 use crate::names::{ClientMsgId, RoomId, UserId};
-use crate::record::{Gift, RetractTarget};
+use crate::record::{Audit, Gift, RetractTarget};
 use crate::revision::ScoreIn;
 use crate::rooms::RoomChange;
 use crate::time::Wall;
@@ -39,6 +39,13 @@ pub enum Command {
         room: RoomId,
         target: RetractTarget,
         reason: Arc<str>,
+    },
+    /// Any of the four above as an operator's write: when it is not refused, the log keeps who did it and why beside it,
+    /// also when there was nothing to change.
+    Audited {
+        by: UserId,
+        audit: Audit,
+        command: Box<Command>,
     },
 }
 

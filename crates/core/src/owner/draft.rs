@@ -8,12 +8,12 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use crate::ids::{Epoch, EventId, Seq};
-use crate::names::{Key, RoomId};
+use crate::names::{Key, RoomId, UserId};
 use crate::owner::answer::Answer;
 use crate::owner::commit::Settle;
 use crate::owner::view::RoomView;
 use crate::owner::{Owner, fresh_room};
-use crate::record::{Audience, Body, Config, Record, Room, Verdict};
+use crate::record::{Audience, Audit, Body, Config, Record, Room, Verdict};
 use crate::reject::{Code, Reject};
 use crate::time::Wall;
 
@@ -151,14 +151,30 @@ impl Owner {
     }
 
     pub(super) fn log_private(&self, draft: &mut Draft, room: &RoomId, body: Body) -> Result<Answer, Answer> {
-        let (at, view) = self.drafted_for_use(draft, room)?;
-        let policy_version = view.policy_version;
+        let (at, _) = self.drafted_for_use(draft, room)?;
+        let record = self.push_private(draft, at, room, |r| r.body = body);
+        Ok(Answer::Done { event_id: Some(record.event_id()) })
+    }
+
+    /// Logs who did what was just sealed in the room, and why.
+    pub(super) fn log_audit(&self, draft: &mut Draft, room: &RoomId, by: UserId, audit: Audit) {
+        let at = self.index[room];
+        let is_there = self.drafted(draft, at).is_some();
+        assert!(is_there, "a write that was not refused is of a room that is there");
+        self.push_private(draft, at, room, |r| {
+            r.user = Some(by);
+            r.body = Body::Audit(audit);
+        });
+    }
+
+    fn push_private(&self, draft: &mut Draft, at: usize, room: &RoomId, make: impl FnOnce(&mut Record)) -> Arc<Record> {
+        let policy_version = draft.views[&at].policy_version;
         let record = draft.push(Some(room), |r| {
             r.audience = Audience::Nobody;
             r.policy_version = policy_version;
-            r.body = body;
+            make(r);
         });
-        draft.views.get_mut(&at).expect("it was drafted above").apply(&record);
-        Ok(Answer::Done { event_id: Some(record.event_id()) })
+        draft.views.get_mut(&at).expect("a private record is of a drafted room").apply(&record);
+        record
     }
 }

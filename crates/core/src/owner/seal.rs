@@ -15,7 +15,7 @@ use crate::owner::command::{Command, Publish, Tag};
 use crate::owner::commit::{Flight, Settle};
 use crate::owner::draft::Draft;
 use crate::planted::planted;
-use crate::record::{Ban, Body, Comment as CommentBody, Policy, Record, Verdict};
+use crate::record::{Audit, Ban, Body, Comment as CommentBody, Policy, Record, Verdict};
 use crate::time::{Mono, Wall};
 
 /// A command that has passed the door.
@@ -99,21 +99,7 @@ impl Owner {
             match one {
                 Waiting::Comment(comment) => self.seal_comment(&mut draft, comment),
                 Waiting::Other { tag, command } => {
-                    let answer = match command {
-                        Command::Score(score) => self.seal_score(&mut draft, score),
-                        Command::Gift(gift) => self.seal_gift(&mut draft, gift),
-                        Command::PutRoom { room, change, if_version } => {
-                            self.seal_room(&mut draft, room, change, if_version)
-                        }
-                        Command::Ban { room, user, until, reason } => {
-                            self.log_private(&mut draft, &room, Body::Ban(Ban { user, until, reason }))
-                        }
-                        Command::Unban { room, user } => self.seal_unban(&mut draft, room, user),
-                        Command::Retract { room, target, reason } => {
-                            self.seal_retract(&mut draft, room, target, reason)
-                        }
-                        Command::Publish(_) => unreachable!("a comment waits as a comment"),
-                    };
+                    let answer = self.seal_other(&mut draft, command);
                     draft.settles.push(Settle { tag, answer: answer.unwrap_or_else(|reject| reject), held: None });
                 }
                 Waiting::SlowModeEnd { at, end } => self.seal_slow_mode_end(&mut draft, at, end),
@@ -137,6 +123,34 @@ impl Owner {
         }
         self.flight = Some(Flight { records: records.clone(), settles });
         Some(records)
+    }
+
+    fn seal_other(&self, draft: &mut Draft, command: Command) -> Result<Answer, Answer> {
+        match command {
+            Command::Score(score) => self.seal_score(draft, score),
+            Command::Gift(gift) => self.seal_gift(draft, gift),
+            Command::PutRoom { room, change, if_version } => self.seal_room(draft, room, change, if_version),
+            Command::Ban { room, user, until, reason } => {
+                self.log_private(draft, &room, Body::Ban(Ban { user, until, reason }))
+            }
+            Command::Unban { room, user } => self.seal_unban(draft, room, user),
+            Command::Retract { room, target, reason } => self.seal_retract(draft, room, target, reason),
+            Command::Audited { by, audit, command } => self.seal_audited(draft, by, audit, *command),
+            Command::Publish(_) => unreachable!("a comment waits as a comment"),
+        }
+    }
+
+    fn seal_audited(&self, draft: &mut Draft, by: UserId, audit: Audit, command: Command) -> Result<Answer, Answer> {
+        let room = match &command {
+            Command::PutRoom { room, .. }
+            | Command::Ban { room, .. }
+            | Command::Unban { room, .. }
+            | Command::Retract { room, .. } => room.clone(),
+            other => unreachable!("no operator's write: {other:?}"),
+        };
+        let answer = self.seal_other(draft, command)?;
+        self.log_audit(draft, &room, by, audit);
+        Ok(answer)
     }
 
     fn seal_comment(&self, draft: &mut Draft, comment: Comment) {

@@ -164,7 +164,7 @@ impl RoomView {
             Body::Unban(user) => {
                 Arc::make_mut(&mut self.bans).remove(user);
             }
-            Body::EpochStart | Body::Config(_) | Body::Erased => {}
+            Body::EpochStart | Body::Config(_) | Body::Audit(_) | Body::Erased => {}
         }
     }
 

@@ -15,7 +15,7 @@ use grandstand_core::owner::{
 };
 use grandstand_core::reader::{Reader, Reading};
 use grandstand_core::record::{
-    Body, Gift, Policy, Record, RetractTarget, Room, RoomState, ScoreKind, ScoreState, Verdict,
+    Audit, Body, Gift, Policy, Record, RetractTarget, Room, RoomState, ScoreKind, ScoreState, Verdict,
 };
 use grandstand_core::time::{Mono, Wall};
 
@@ -228,7 +228,9 @@ impl Harness {
             }
             Step::Ban { room: r, user: u, seconds } => {
                 let until = seconds.map(|s| self.wall + Duration::from_secs(u64::from(s)));
-                self.submit(Command::Ban { room: room(r), user: user(u), until, reason: "".into() });
+                let ban = Command::Ban { room: room(r), user: user(u), until, reason: "".into() };
+                let audit = Audit { what: "ban".into(), justification: "rude".into() };
+                self.submit(Command::Audited { by: UserId::parse("mod").unwrap(), audit, command: ban.into() });
             }
             Step::Unban { room: r, user: u } => self.submit(Command::Unban { room: room(r), user: user(u) }),
             Step::RetractNewest { room: r } => {
@@ -577,7 +579,7 @@ impl Harness {
                     };
                     (hit && r.room.as_ref() == Some(&room)).then(|| r.event_id())
                 })),
-                Body::EpochStart | Body::Gift(_) | Body::Config(_) | Body::Erased => {}
+                Body::EpochStart | Body::Gift(_) | Body::Config(_) | Body::Audit(_) | Body::Erased => {}
             }
         }
         for view in self.owner.rooms() {

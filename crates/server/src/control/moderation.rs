@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::answer::{Problem, json as answer_json};
 use super::ask::{Ask, Fields};
-use super::rooms::{audit, justification};
+use super::rooms::justification;
 use super::{Control, Shared};
 use crate::auth::{self, Identity};
 use crate::clock;
@@ -63,9 +63,8 @@ pub async fn retract(State(control): State<Shared>, ask: Ask) -> Result<Response
     let reason = reason(&mut fields);
     let why = justification(&mut fields)?;
     let target = target.expect("checked");
-    let event_id = control.operate(Command::Retract { room: room.clone(), target, reason }).await?;
-    audit(&actor, "retract", &room, &why);
-    Ok(answer_json(StatusCode::OK, &json!({"room_id": room.as_str(), "event_id": event_id})))
+    let command = Command::Retract { room: room.clone(), target, reason };
+    moderate(&control, room, &actor, "retract", &why, command).await
 }
 
 /// `POST …/bans {user_id, seconds?, reason?}`.
@@ -84,9 +83,7 @@ pub async fn ban(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
     let why = justification(&mut fields)?;
     let until = seconds.map(|s| clock::wall() + Duration::from_secs(s));
     let command = Command::Ban { room: room.clone(), user: user.expect("checked"), until, reason };
-    let event_id = control.operate(command).await?;
-    audit(&actor, "ban", &room, &why);
-    Ok(answer_json(StatusCode::OK, &json!({"room_id": room.as_str(), "event_id": event_id})))
+    moderate(&control, room, &actor, "ban", &why, command).await
 }
 
 /// `DELETE …/bans/{user}`.
@@ -94,9 +91,8 @@ pub async fn unban(State(control): State<Shared>, ask: Ask) -> Result<Response<B
     let user = ask.user()?;
     let (room, actor, mut fields) = begin(&control, &ask)?;
     let why = justification(&mut fields)?;
-    let event_id = control.operate(Command::Unban { room: room.clone(), user }).await?;
-    audit(&actor, "unban", &room, &why);
-    Ok(answer_json(StatusCode::OK, &json!({"room_id": room.as_str(), "event_id": event_id})))
+    let command = Command::Unban { room: room.clone(), user };
+    moderate(&control, room, &actor, "unban", &why, command).await
 }
 
 fn begin<'a>(control: &Control, ask: &'a Ask) -> Result<(RoomId, Arc<Identity>, Fields<'a>), Problem> {
@@ -122,12 +118,29 @@ async fn change_room(
     why: &str,
     change: RoomChange,
 ) -> Result<Response<Body>, Problem> {
-    match control.deps.shard.ask(Command::PutRoom { room: room.clone(), change, if_version: None }).await? {
+    let command = Command::PutRoom { room: room.clone(), change, if_version: None };
+    match control.operate(actor, what, &room, why, command).await? {
         Answer::Room { version, .. } => {
-            audit(actor, what, &room, why);
             Ok(answer_json(StatusCode::OK, &json!({"room_id": room.as_str(), "version": version})))
         }
-        Answer::Reject(reject) => Err(reject.into()),
         other => unreachable!("a change of a room is never answered by {other:?}"),
+    }
+}
+
+/// Answers with the event that it became; `null` when there was nothing to do.
+async fn moderate(
+    control: &Control,
+    room: RoomId,
+    actor: &Identity,
+    what: &str,
+    why: &str,
+    command: Command,
+) -> Result<Response<Body>, Problem> {
+    match control.operate(actor, what, &room, why, command).await? {
+        Answer::Done { event_id } => {
+            let event_id = event_id.map(EventId::value);
+            Ok(answer_json(StatusCode::OK, &json!({"room_id": room.as_str(), "event_id": event_id})))
+        }
+        other => unreachable!("a ban or a retract is never answered by {other:?}"),
     }
 }

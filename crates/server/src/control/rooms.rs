@@ -7,7 +7,7 @@ use grandstand_core::names::Key;
 use grandstand_core::owner::Answer;
 use grandstand_core::owner::Command;
 use grandstand_core::owner::RoomChange;
-use grandstand_core::record::{Policy, Room, RoomState};
+use grandstand_core::record::{Audit, Policy, Room, RoomState};
 use grandstand_wire::codes::ErrorCode;
 use grandstand_wire::export;
 use grandstand_wire::json::Value;
@@ -98,12 +98,10 @@ pub async fn put(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
     let if_version = if_match(&ask)?;
     let actor = who.expect("nobody else may moderate");
     let command = Command::PutRoom { room: room.clone(), change, if_version };
-    match control.deps.shard.ask(command).await? {
+    match control.operate(&actor, "put room", &room, &justification, command).await? {
         Answer::Room { version, settings } => {
-            audit(&actor, "put room", &room, &justification);
             Ok(with_version(answer_json(StatusCode::OK, &settings_json(&room, &settings)), version))
         }
-        Answer::Reject(reject) => Err(reject.into()),
         other => unreachable!("a change of a room is never answered by {other:?}"),
     }
 }
@@ -207,11 +205,6 @@ pub fn justification(fields: &mut Fields<'_>) -> Result<String, Problem> {
     Ok(text.expect("checked"))
 }
 
-/// Who did what and why, on the log of the process. The change itself is in the room's log.
-pub fn audit(actor: &Identity, what: &str, room: &RoomId, justification: &str) {
-    tracing::info!(target: "audit", actor = actor.user.as_str(), what, room = room.as_str(), justification);
-}
-
 /// The version of `If-Match: "<version>"`.
 ///
 /// `If-None-Match: *` means that the room must not be there, which is its version 0.
@@ -243,12 +236,24 @@ fn settings_json(room: &RoomId, settings: &Room) -> Json {
 }
 
 impl Control {
-    /// One operator's command whose answer is the event it became.
-    pub async fn operate(&self, command: Command) -> Result<Option<u64>, Problem> {
+    /// One operator's write. Who did it and why is kept in the room's log beside what it changed, and said on the log of the
+    /// process.
+    pub async fn operate(
+        &self,
+        actor: &Identity,
+        what: &str,
+        room: &RoomId,
+        justification: &str,
+        command: Command,
+    ) -> Result<Answer, Problem> {
+        let audit = Audit { what: what.into(), justification: justification.into() };
+        let command = Command::Audited { by: actor.user.clone(), audit, command: command.into() };
         match self.deps.shard.ask(command).await? {
-            Answer::Done { event_id } => Ok(event_id.map(EventId::value)),
             Answer::Reject(reject) => Err(reject.into()),
-            other => unreachable!("an operator's command is never answered by {other:?}"),
+            answer => {
+                tracing::info!(target: "audit", actor = actor.user.as_str(), what, room = room.as_str(), justification);
+                Ok(answer)
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use grandstand_core::ids::{Epoch, EventId, Pseq, Revision, Seq};
 use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
 use grandstand_core::record::{
-    Audience, Ban, Body, Comment, Config, Gift, Policy, Record, Retract, RetractTarget, Room, RoomState, Score,
+    Audience, Audit, Ban, Body, Comment, Config, Gift, Policy, Record, Retract, RetractTarget, Room, RoomState, Score,
     ScoreKind, ScoreState, Source, Verdict,
 };
 use grandstand_core::time::Wall;
@@ -103,6 +103,9 @@ pub fn samples() -> Vec<(&'static str, Record)> {
     let mut from_raw = record(4, Body::Comment(bare.clone()));
     from_raw.source = Some(Source { log: "raw".into(), id: id(77) });
     from_raw.audience = Audience::Author;
+    let mut audit = record(17, Body::Audit(Audit { what: "ban".into(), justification: "third warning".into() }));
+    audit.user = UserId::parse("mod_1");
+    audit.audience = Audience::Nobody;
     vec![
         ("epoch_start", record(0, Body::EpochStart)),
         ("comment", record(2, Body::Comment(comment))),
@@ -159,5 +162,6 @@ pub fn samples() -> Vec<(&'static str, Record)> {
         ),
         ("unban", record(15, Body::Unban(UserId::parse("u_q9z").unwrap()))),
         ("erased", record(16, Body::Erased)),
+        ("audit", audit),
     ]
 }
