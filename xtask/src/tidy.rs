@@ -22,13 +22,15 @@ const CRATES: &[(&str, &[&str])] = &[
 
 /// Roles of the server → modules of the server they may name. They never name each other.
 const ROLES: &[&str] = &["gateway", "shard", "control"];
-/// What only `run` may name: the roles themselves.
-const SHARED: &[&str] = &["auth", "clock", "config", "failpoint", "limits", "link", "metrics", "entropy"];
+/// What the roles may name beside themselves. The roles are named by `process` alone.
+const SHARED: &[&str] = &["auth", "clock", "config", "failpoint", "link", "metrics"];
 
 /// Crates that the pure rules may not reach, by any path.
 const IMPURE: &[&str] = &["tokio", "serde", "mio", "rusqlite", "libc", "rustix"];
 
 const ARCHITECTURE_LINES_MAX: usize = 300;
+/// A word in backquotes that begins so is a path, and has to be there.
+const FOLDERS: &[&str] = &["crates/", "xtask/", "web/", "docs/", "tests/"];
 
 pub fn run(root: &Path) -> Result<()> {
     let mut faults = Vec::new();
@@ -77,18 +79,45 @@ fn roles(root: &Path, faults: &mut Vec<String>) -> Result<()> {
                 continue;
             }
             let text = fs::read_to_string(&file)?;
-            for (at, line) in text.lines().enumerate() {
-                for named in line.split("crate::").skip(1) {
-                    let word: String = named.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-                    if word != *role && !SHARED.contains(&word.as_str()) && !word.is_empty() {
-                        let place = file.strip_prefix(root).unwrap_or(&file).display();
-                        faults.push(format!("{place}:{}: {role} may not name crate::{word}", at + 1));
-                    }
+            for (line, word) in named_from_the_top(&text) {
+                if word != *role && !SHARED.contains(&word) {
+                    let place = file.strip_prefix(root).unwrap_or(&file).display();
+                    faults.push(format!("{place}:{line}: {role} may not name crate::{word}"));
                 }
             }
         }
     }
     Ok(())
+}
+
+/// Every module that a source names by `crate::`, in groups too, with its line.
+fn named_from_the_top(text: &str) -> Vec<(usize, &str)> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let first_word = |t: &str| t.find(|c| !is_word(c)).unwrap_or(t.len());
+    let mut named = Vec::new();
+    for (at, _) in text.match_indices("crate::") {
+        let line = text[..at].matches('\n').count() + 1;
+        let rest = &text[at + "crate::".len()..];
+        let Some(group) = rest.strip_prefix('{') else {
+            named.push((line, &rest[..first_word(rest)]));
+            continue;
+        };
+        let (mut depth, mut expected) = (0, true);
+        for (i, c) in group.char_indices() {
+            match c {
+                '}' if depth == 0 => break,
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                ',' if depth == 0 => expected = true,
+                c if expected && is_word(c) => {
+                    named.push((line, &group[i..i + first_word(&group[i..])]));
+                    expected = false;
+                }
+                _ => {}
+            }
+        }
+    }
+    named
 }
 
 fn purity(root: &Path, faults: &mut Vec<String>) -> Result<()> {
@@ -167,6 +196,11 @@ fn documents(root: &Path, faults: &mut Vec<String>) -> Result<()> {
                 faults.push(format!("{}: broken link {link}", page.strip_prefix(root).unwrap_or(&page).display()));
             }
         }
+        for named in text.split('`').skip(1).step_by(2).filter(|n| FOLDERS.iter().any(|f| n.starts_with(f))) {
+            if !named.contains(['{', '*', ' ']) && !root.join(named).exists() {
+                faults.push(format!("{}: there is no {named}", page.strip_prefix(root).unwrap_or(&page).display()));
+            }
+        }
     }
     Ok(())
 }
@@ -190,4 +224,16 @@ fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     }
     found.sort();
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::named_from_the_top;
+
+    #[test]
+    fn modules_are_found_in_groups_and_over_lines() {
+        let text =
+            "use crate::link;\nuse crate::{clock, auth::{self, door},\n    shard};\nfn f() { crate::gateway::run() }";
+        assert_eq!(named_from_the_top(text), [(1, "link"), (2, "clock"), (2, "auth"), (2, "shard"), (4, "gateway")]);
+    }
 }
