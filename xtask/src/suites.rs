@@ -103,7 +103,7 @@ fn unit(root: &Path) -> Result<()> {
         args.extend(["-p", name]);
     }
     cargo(root, &args)?;
-    cargo(root, &["test", "--profile", "ci", "--locked", "-p", "grandstand", "--bins"])
+    cargo(root, &["test", "--profile", "ci", "--locked", "-p", "grandstand", "-p", "xtask", "--bins"])
 }
 
 fn simulator(root: &Path) -> Result<()> {

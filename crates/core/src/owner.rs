@@ -11,7 +11,7 @@
 //! The awkward case: a failed batch. Its ids were never seen, so they are given again; its claims are let go; its commands
 //! are told to retry. An unknown outcome has no method here: the process ends and the log is read again.
 //!
-//! Numbers: blueprint section 3 and protocol.md.
+//! Numbers: docs/decisions/0005-numbers.md and docs/protocol.md.
 
 pub mod answer;
 pub mod checkpoint;

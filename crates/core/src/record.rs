@@ -330,7 +330,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// A room as it is when first used in development mode or put without settings. Source: protocol.md, limits.
+    /// A room as it is when first used in development mode or put without settings. Source: docs/protocol.md, limits.
     pub fn fresh(title: &str) -> Room {
         Room {
             title: title.into(),

@@ -170,7 +170,8 @@ fn listener(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
         socket.set_reuse_port(true)?;
     }
     socket.set_nonblocking(true)?;
-    // Source: resolutions R-38. Inherited by accepted sockets, which saves four calls a connection.
+    // A stalled phone holds no more than this (docs/decisions/0005-numbers.md). Inherited by accepted sockets, which saves
+    // four calls a connection.
     socket.set_tcp_nodelay(true)?;
     socket.set_send_buffer_size(32 * 1024)?; // the kernel doubles it: 64 KiB
     socket.set_tcp_notsent_lowat(16 * 1024)?;

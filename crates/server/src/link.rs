@@ -435,7 +435,7 @@ pub struct ShardEnds {
     pub status: Arc<ShardStatus>,
 }
 
-/// What a full shard tells a client. Source: protocol.md, retry rule; half a second is the most the queue may hold.
+/// What a full shard tells a client. Source: docs/protocol.md, retry rule; half a second is the most the queue may hold.
 pub const OVERLOADED: Delay = Delay { retry_after: Duration::from_millis(500), spread: Duration::from_millis(1_000) };
 
 impl ShardHandle {
@@ -547,7 +547,7 @@ impl ShardHandle {
 
 /// Reader jobs that may wait: past this a resume is told to come again.
 const JOBS_LIMIT: usize = 16_384;
-/// Publishes that may wait for the owner. Source: blueprint.md section 3.
+/// Publishes that may wait for the owner. Source: docs/decisions/0005-numbers.md.
 const PUBLISHES_LIMIT: usize = 8_192;
 /// Scores, gifts and operators' changes have their own places, so that chat never keeps them out.
 const PRIORITY_LIMIT: usize = 1_024;

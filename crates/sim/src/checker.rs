@@ -16,7 +16,7 @@ use crate::history::{Begun, ClientIdx, Line, Seen, Snapshot, Wish};
 /// What may lie between the check of a comment and its id: a slow write before its own batch, and a verdict.
 const SLOW_MODE_SLACK: Duration = Duration::from_millis(1_900);
 
-/// What was found, in words that begin with the invariant's number.
+/// What was found, in words that begin with the invariant's number in ARCHITECTURE.md.
 pub type Violations = Vec<String>;
 
 /// How much a run proves.

@@ -7,7 +7,7 @@
 //! A head is looked at once: bytes are only searched for its end as they come, and parsed when it is there, so a head that comes
 //! byte by byte costs no more than one that comes at once.
 //!
-//! Numbers: protocol.md (8 KiB, 64 headers), blueprint section 5 (bodies to 64 KiB).
+//! Numbers: docs/decisions/0005-numbers.md.
 
 /// Bytes of one request head, the empty line included.
 pub const HEAD_BYTES_MAX: usize = 8 * 1024;

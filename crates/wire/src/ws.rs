@@ -10,7 +10,7 @@
 //! read, so an idle connection owns no buffer. The number of fragments and the time a message may take are bounded too, because
 //! a bound on bytes alone lets a million empty fragments through.
 //!
-//! Numbers: protocol.md (16 KiB a client frame), RFC 6455 sections 5 and 7.
+//! Numbers: docs/protocol.md (16 KiB a client frame), RFC 6455 sections 5 and 7.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What a client of the server may send. Source: protocol.md (16 KiB), 8 fragments, 5 seconds.
+    /// What a client of the server may send. Source: docs/protocol.md (16 KiB), 8 fragments, 5 seconds.
     pub const FROM_CLIENT: Limits = Limits { message_bytes: 16 * 1024, fragments: 8, assembly: Duration::from_secs(5) };
 }
 

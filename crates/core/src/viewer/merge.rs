@@ -8,7 +8,7 @@
 //! any longer time (plus [`BURST`], plus the flushes). The awkward case is a room at the edge of two sizes: the window shrinks
 //! only when the room is a fifth below the edge.
 //!
-//! Numbers: 0 ms to 100 viewers, 50 ms to 10 000, 100 ms above; 20 flushes a second (blueprint, sections 3 and 4).
+//! Numbers: 0 ms to 100 viewers, 50 ms to 10 000, 100 ms above; 20 flushes a second (docs/decisions/0005-numbers.md).
 
 use std::collections::VecDeque;
 use std::time::Duration;

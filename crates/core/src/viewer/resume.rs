@@ -10,7 +10,7 @@
 //!
 //! One function for ring, log and memory: they differ only in where the facts come from.
 //!
-//! Numbers: 500 comments, the room's resume window, 5 min unless set (protocol.md, streams).
+//! Numbers: 500 comments, the room's resume window, 5 min unless set (docs/protocol.md, streams).
 
 use std::time::Duration;
 

@@ -4,7 +4,7 @@
 //! belt is complete after its `floor`; what lies at or before the floor it does not know, and never pretends to. A hole in
 //! the feed (a priority number that does not follow) empties the belt: the viewers before it read the log.
 //!
-//! Numbers: 30 s and 4 MB a room (blueprint, section 5).
+//! Numbers: 30 s and 4 MB a room (docs/decisions/0005-numbers.md).
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -8,7 +8,7 @@
 //! an expired token write. The awkward case is the pass that runs out in a room that anyone may watch: the viewer stays, and
 //! only its voice goes, until a renewal by the same user gives it back.
 //!
-//! Numbers: hello 5 s, 128 rooms, 200 follows, warning 120 s ± 60 s before expiry, 30 s of grace (protocol.md); 20
+//! Numbers: hello 5 s, 128 rooms, 200 follows, warning 120 s ± 60 s before expiry, 30 s of grace (docs/protocol.md); 20
 //! operations a second with a burst of 60 is ten times what a person does and a tenth of what a worker minds.
 
 use std::time::Duration;

@@ -9,7 +9,7 @@
 //! what its resume already told it is left out untold, what it was promised is sent however old, and only what has come
 //! since is held to the 2 s.
 //!
-//! Numbers: 2 s and 10 s are the lanes' (blueprint, section 4); a plan's bytes bound what a slow socket keeps.
+//! Numbers: 2 s and 10 s are the lanes' (docs/decisions/0005-numbers.md); a plan's bytes bound what a slow socket keeps.
 
 use std::ops::Range;
 use std::time::Duration;

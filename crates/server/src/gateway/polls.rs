@@ -2,7 +2,7 @@
 //!
 //! One phone line a tab: a newer call ends the older with 204, and a caller that was just answered waits a second before the
 //! next answer, whichever worker took the call. Anonymous callers are told apart by their address.
-//! Numbers: protocol.md (≥ 1 s between a viewer's answers).
+//! Numbers: docs/protocol.md (≥ 1 s between a viewer's answers).
 
 use std::collections::HashMap;
 use std::sync::Mutex;

@@ -7,7 +7,7 @@
 //! The awkward case is a seat that moves: leaving swaps the last seat into the gap, and if that carries an unvisited viewer
 //! into the visited part, the tour is made once more.
 //!
-//! Numbers: blueprint section 5 (2 ms; ring 30 s), 30 s of linger so that quick reconnects are served from the ring.
+//! Numbers: docs/decisions/0005-numbers.md (2 ms; ring 30 s), 30 s of linger so that quick reconnects are served from the ring.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ use crate::metrics::{Transport, add};
 const SLICE: Duration = Duration::from_millis(2);
 /// How often a walk looks at the clock: 16 sends are about 0.1 ms.
 const CLOCK_EVERY: usize = 16;
-/// Rooms up to so many viewers are told their number at most so often. Source: blueprint section 4 (viewers 1 to 5 s).
+/// Rooms up to so many viewers are told their number at most so often. Source: docs/decisions/0005-numbers.md (viewers 1 to 5 s).
 const LATEST_EVERY: [(u64, Duration); 2] = [(1_000, Duration::from_secs(1)), (10_000, Duration::from_secs(2))];
 const LATEST_SELDOM: Duration = Duration::from_secs(5);
 const LINGER: Duration = Duration::from_secs(30);

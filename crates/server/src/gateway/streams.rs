@@ -1,7 +1,7 @@
 //! How many streams a user and an address hold, over all workers and transports.
 //!
 //! A table of counters behind sixteen locks, touched when a stream opens and when it ends, never while it runs.
-//! Numbers: protocol.md (16 a user, 64 an IPv4 address or IPv6 /64; loopback has no address limit).
+//! Numbers: docs/protocol.md (16 a user, 64 an IPv4 address or IPv6 /64; loopback has no address limit).
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -25,7 +25,7 @@ use crate::metrics::Transport;
 /// Publishes that the owner has not answered yet: at most so many a viewer, and for a backend what the owner's queue holds.
 pub const ASKED_MAX: usize = 256;
 pub const ASKED_BY_BACKEND_MAX: usize = 8_192;
-/// From a ping to any sign of life. Source: protocol.md.
+/// From a ping to any sign of life. Source: docs/protocol.md.
 pub const PONG_WAIT: Duration = Duration::from_secs(10);
 /// How often a viewer that does not take what it is sent is looked at.
 const LATE_CHECK: Duration = Duration::from_secs(1);

@@ -4,7 +4,7 @@
 //! parts, the next when the last has left. Between requests any route may follow, an upgrade too. A request that cannot be
 //! read without doubt is answered and the connection closed, so nothing after it is ever taken for another request.
 //!
-//! Numbers: threats 4.1 (5 s for a head), blueprint section 5 (64 KiB a body).
+//! Numbers: docs/decisions/0005-numbers.md.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -66,7 +66,7 @@ pub struct Times {
 }
 
 impl Default for Times {
-    /// Source: blueprint.md section 3.
+    /// Source: docs/decisions/0005-numbers.md.
     fn default() -> Times {
         Times {
             checkpoint: Duration::from_secs(10),
@@ -122,7 +122,7 @@ struct Waiting {
     reply: oneshot::Sender<Result<Arc<SnapshotView>, ReadRefused>>,
 }
 
-/// The oldest batch may be this late before publishes are refused. Source: blueprint.md section 3, 500 ms of queued work.
+/// The oldest batch may be this late before publishes are refused. Source: docs/decisions/0005-numbers.md, 500 ms of queued work.
 const QUEUED_MAX: Duration = Duration::from_millis(500);
 /// A commit faster than this is not worth holding a batch for; a hold takes a quarter of a commit, at most this long.
 const HOLD_FROM: Duration = Duration::from_millis(1);
