@@ -190,11 +190,6 @@ impl Owner {
         self.reader.spans()
     }
 
-    /// Log time of the newest record.
-    pub fn log_time(&self) -> Wall {
-        self.ts
-    }
-
     pub fn room(&self, room: &RoomId) -> Option<&RoomView> {
         self.slots[*self.index.get(room)?].view.as_ref()
     }
@@ -207,11 +202,6 @@ impl Owner {
     /// Commands between submit and answer.
     pub fn n_pending(&self) -> usize {
         self.n_comments + self.n_priority
-    }
-
-    /// Whether a sealed batch waits for its commit's outcome.
-    pub fn in_flight(&self) -> bool {
-        self.flight.is_some()
     }
 
     /// When to call [`Owner::on_deadline`]: a verdict is late, or a slow mode ends.

@@ -22,7 +22,7 @@ mod log;
 mod wal;
 
 pub use catalog::SqliteCatalog;
-pub use data_dir::{DataDir, DataDirFault, next_epoch, read_private};
+pub use data_dir::{DataDir, DataDirFault, next_epoch};
 pub use log::SqliteLog;
 
 /// What `Ok` of an append means. Printed at start and shown as a metric, because everything else rests on it.

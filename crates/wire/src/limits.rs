@@ -54,12 +54,9 @@ pub const TICKET_TTL: Duration = Duration::from_secs(30);
 pub const TICKET_RESUME: Duration = Duration::from_secs(120);
 pub const GUEST_TTL: Duration = Duration::from_secs(12 * 3600);
 pub const TOKEN_LEEWAY: Duration = session::EXPIRY_GRACE;
-pub const TOKEN_NOTICE: Duration = Duration::from_secs(120);
-pub const TOKEN_NOTICE_SPREAD: Duration = Duration::from_secs(60);
 
 pub const SNAPSHOT_COMMENTS_MAX: usize = view::RECENT_MAX;
 pub const PAGE_COMMENTS_MAX: usize = 200;
-pub const SNAPSHOT_CACHE: Duration = Duration::from_secs(1);
 
 pub const REVISION_MAX: u32 = revision::REVISION_MAX;
 pub const GOALS_MAX: u32 = revision::GOALS_MAX;
@@ -69,7 +66,6 @@ pub const TITLE_BYTES_MAX: usize = rooms::TITLE_BYTES_MAX;
 pub const ROOM_MATCHES_MAX: usize = rooms::MATCHES_MAX;
 pub const ROOM_PINNED_MAX: usize = rooms::PINNED_MAX;
 pub const SLOW_MODE_SECONDS_MAX: u32 = slow_mode::SECONDS_MAX;
-pub const MERGE_MS_MAX: u32 = 1_000;
 pub const REASON_BYTES_MAX: usize = 200;
 
 /// What is bounded, and by how much: the table of docs/protocol.md.

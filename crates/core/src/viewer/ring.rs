@@ -166,10 +166,6 @@ impl<P> Ring<P> {
     pub fn bytes(&self) -> u64 {
         self.totals.bytes - self.totals_before(self.first).bytes
     }
-    /// When the oldest entry falls off by age.
-    pub fn next_trim(&self) -> Option<Mono> {
-        self.slots.front().map(|slot| slot.entry.at + self.limits.age)
-    }
     /// The newest event held.
     pub fn last(&self) -> Option<&Entry<P>> {
         self.slots.back().map(|slot| &slot.entry)

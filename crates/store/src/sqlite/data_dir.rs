@@ -66,31 +66,14 @@ impl DataDir {
         self.path.join("catalog.db")
     }
 
-    /// A private file's bytes, made by `fresh` when it is not there. Durable on return.
-    pub fn private_file(&self, name: &str, fresh: impl FnOnce() -> Vec<u8>) -> Result<Vec<u8>, DataDirFault> {
-        let path = self.path.join(name);
-        match read_private(&path) {
-            Err(DataDirFault::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                let bytes = fresh();
-                write_private(&path, &bytes).map_err(|source| DataDirFault::Io {
-                    path,
-                    doing: "writing it",
-                    source,
-                })?;
-                Ok(bytes)
-            }
-            other => other,
-        }
-    }
-
     pub(super) fn lock(&self) -> Arc<File> {
         self.lock.clone()
     }
 }
 
-/// Reads a private file of a data folder without its lock, for tools that run beside the server.
+/// Reads a private file.
 /// Errors: `NotOurs` when it is a link, another user's, or readable by others.
-pub fn read_private(path: &Path) -> Result<Vec<u8>, DataDirFault> {
+fn read_private(path: &Path) -> Result<Vec<u8>, DataDirFault> {
     let read = || -> io::Result<(fs::Metadata, Vec<u8>)> {
         let mut file = no_follow().read(true).open(path)?;
         let mut bytes = Vec::new();
@@ -206,11 +189,9 @@ mod tests {
     fn the_folder_and_its_files_are_private() {
         let tmp = tempfile::tempdir().unwrap();
         let dir = DataDir::open(&tmp.path().join("a/b")).unwrap();
-        let key = dir.private_file("secret.key", || vec![7; 32]).unwrap();
-        assert_eq!(key, dir.private_file("secret.key", || unreachable!()).unwrap());
         let mode = |p: &std::path::Path| fs::metadata(p).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(dir.path()), 0o700);
-        for name in ["secret.key", "format", "lock"] {
+        for name in ["format", "lock"] {
             assert_eq!(mode(&dir.path().join(name)), 0o600, "{name}");
         }
     }
@@ -229,16 +210,16 @@ mod tests {
     }
 
     #[test]
-    fn links_and_readable_secrets_are_refused() {
+    fn a_format_file_that_is_a_link_or_readable_by_others_is_refused() {
         let tmp = tempfile::tempdir().unwrap();
-        let dir = DataDir::open(tmp.path()).unwrap();
-        fs::write(tmp.path().join("elsewhere"), b"x").unwrap();
-        symlink(tmp.path().join("elsewhere"), tmp.path().join("signing.key")).unwrap();
-        let refused = dir.private_file("signing.key", Vec::new).unwrap_err();
-        assert!(matches!(refused, DataDirFault::NotOurs { .. }), "{refused}");
-        fs::set_permissions(tmp.path().join("elsewhere"), fs::Permissions::from_mode(0o644)).unwrap();
-        let refused = dir.private_file("elsewhere", Vec::new).unwrap_err();
-        assert!(matches!(refused, DataDirFault::NotOurs { .. }), "{refused}");
+        drop(DataDir::open(tmp.path()).unwrap());
+        let format = tmp.path().join("format");
+        fs::set_permissions(&format, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(matches!(DataDir::open(tmp.path()), Err(DataDirFault::NotOurs { .. })));
+        fs::set_permissions(&format, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::rename(&format, tmp.path().join("elsewhere")).unwrap();
+        symlink(tmp.path().join("elsewhere"), &format).unwrap();
+        assert!(matches!(DataDir::open(tmp.path()), Err(DataDirFault::NotOurs { .. })));
     }
 
     #[test]
