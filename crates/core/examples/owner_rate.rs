@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use grandstand_core::ids::Epoch;
 use grandstand_core::names::{ClientMsgId, RoomId, UserId};
-use grandstand_core::owner::{Author, Command, Output, Owner, Publish, RoomChange, Settings, Standing};
+use grandstand_core::owner::answer::Output;
+use grandstand_core::owner::command::{Author, Command, Publish, Standing};
+use grandstand_core::owner::{Owner, Settings};
+use grandstand_core::rooms::RoomChange;
 use grandstand_core::time::{Mono, Wall};
 
 const USERS: usize = 20_000;

@@ -40,13 +40,9 @@ use crate::record::Room;
 use crate::slow_mode;
 use crate::time::{Mono, Wall};
 
-pub use crate::owner::answer::{Answer, Failure, Output};
-pub use crate::owner::checkpoint::{LogCheckpoint, RoomCheckpoint};
-pub use crate::owner::command::{Author, Command, GiftIn, Publish, Standing, Tag};
-pub use crate::owner::view::RoomView;
-pub use crate::reject::{Code, Reject};
-pub use crate::revision::ScoreIn;
-pub use crate::rooms::RoomChange;
+use answer::Output;
+use command::Tag;
+use view::RoomView;
 
 /// What an owner is told once.
 #[derive(Clone, Debug)]

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use grandstand_core::ids::{Epoch, EventId, Seq};
 use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
-use grandstand_core::owner::{
-    Answer, Author, Code, Command, Failure, GiftIn, Output, Owner, Publish, RoomChange, Settings, Standing, Tag,
-};
+use grandstand_core::owner::answer::{Answer, Failure, Output};
+use grandstand_core::owner::command::{Author, Command, GiftIn, Publish, Standing, Tag};
+use grandstand_core::owner::{Owner, Settings};
 use grandstand_core::record::{Audit, Body, Gift, Policy, RetractTarget, RoomState, Verdict};
+use grandstand_core::reject::Code;
+use grandstand_core::rooms::RoomChange;
 use grandstand_core::time::{Mono, Wall};
 
 struct Door {

@@ -7,8 +7,13 @@ use proptest::{option, prop_assert, prop_assert_eq, proptest};
 
 use grandstand_core::ids::{Epoch, EventId, Revision};
 use grandstand_core::names::{Key, RoomId};
-use grandstand_core::owner::{Answer, Code, Command, Failure, Output, Owner, RoomChange, ScoreIn, Settings};
+use grandstand_core::owner::answer::{Answer, Failure, Output};
+use grandstand_core::owner::command::Command;
+use grandstand_core::owner::{Owner, Settings};
 use grandstand_core::record::{Body, RoomState, ScoreKind, ScoreState};
+use grandstand_core::reject::Code;
+use grandstand_core::revision::ScoreIn;
+use grandstand_core::rooms::RoomChange;
 use grandstand_core::time::{Mono, Wall};
 
 const NOW: Mono = Mono(1);

@@ -9,14 +9,17 @@ use std::time::Duration;
 
 use grandstand_core::ids::{Epoch, EventId, Pseq, Revision, Seq};
 use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
-use grandstand_core::owner::{
-    Answer, Author, Command, Failure, GiftIn, LogCheckpoint, Output, Owner, Publish, RoomChange, RoomCheckpoint,
-    RoomView, ScoreIn, Settings, Standing, Tag,
-};
+use grandstand_core::owner::answer::{Answer, Failure, Output};
+use grandstand_core::owner::checkpoint::{LogCheckpoint, RoomCheckpoint};
+use grandstand_core::owner::command::{Author, Command, GiftIn, Publish, Standing, Tag};
+use grandstand_core::owner::view::RoomView;
+use grandstand_core::owner::{Owner, Settings};
 use grandstand_core::reader::{Reader, Reading};
 use grandstand_core::record::{
     Audit, Body, Gift, Policy, Record, RetractTarget, Room, RoomState, ScoreKind, ScoreState, Verdict,
 };
+use grandstand_core::revision::ScoreIn;
+use grandstand_core::rooms::RoomChange;
 use grandstand_core::time::{Mono, Wall};
 
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::IntoResponse;
-use grandstand_core::owner::{Code, Reject};
+use grandstand_core::reject::{Code, Reject};
 use grandstand_wire::codes::{ErrorCode, RateReason};
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::{Map, Value};

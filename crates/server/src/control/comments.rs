@@ -6,9 +6,10 @@ use axum::body::Body;
 use axum::extract::State;
 use grandstand_core::ids::EventId;
 use grandstand_core::names::{ClientMsgId, RoomId, UserId};
-use grandstand_core::owner::Answer;
-use grandstand_core::owner::{Author, Command, Publish, Standing};
+use grandstand_core::owner::answer::Answer;
+use grandstand_core::owner::command::{Author, Command, Publish, Standing};
 use grandstand_core::record::Room;
+use grandstand_core::reject::Code;
 use grandstand_core::text;
 use grandstand_wire::codes::ErrorCode;
 use grandstand_wire::event::{ModerationPending, PublishAck};
@@ -41,8 +42,7 @@ pub async fn post(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
     let author = author(&room, &identity, &mut fields)?;
     let about = |problem: Problem| problem.with("client_msg_id", client_msg_id.as_str());
     let text = text::check(&body).map_err(|fault| {
-        let code =
-            if fault.code() == grandstand_core::owner::Code::TooLong { ErrorCode::TooLong } else { ErrorCode::BadText };
+        let code = if fault.code() == Code::TooLong { ErrorCode::TooLong } else { ErrorCode::BadText };
         about(Problem::new(code, fault.to_string()).with("count", fault.count as u64).with("limit", fault.limit as u64))
     })?;
     let publish = Publish {

@@ -10,10 +10,10 @@ use axum::body::Body;
 use axum::extract::State;
 use grandstand_core::ids::Revision;
 use grandstand_core::names::{Key, RoomId};
-use grandstand_core::owner::Answer;
-use grandstand_core::owner::Command;
-use grandstand_core::owner::ScoreIn;
+use grandstand_core::owner::answer::Answer;
+use grandstand_core::owner::command::Command;
 use grandstand_core::record::{ScoreKind, ScoreState};
+use grandstand_core::revision::ScoreIn;
 use grandstand_core::revision::{MINUTE_RULE, is_minute};
 use grandstand_wire::codes::ErrorCode;
 use grandstand_wire::json::{Object, Value};
@@ -219,7 +219,7 @@ mod tests {
 
     use super::{Fields, read};
     use crate::control::answer::Problem;
-    use grandstand_core::owner::ScoreIn;
+    use grandstand_core::revision::ScoreIn;
 
     const GOOD: &str = r#"{"match_id":"m","event_id":"e","provider":"p","kind":"goal","score":{"home":1,"away":0},"minute":"78","data":{"a":1,"b":[2]}}"#;
 

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use grandstand_core::names::{ClientMsgId, RoomId};
-use grandstand_core::owner::{Answer, Author, Code, Command, Publish, Reject, Standing};
+use grandstand_core::owner::answer::Answer;
+use grandstand_core::owner::command::{Author, Command, Publish, Standing};
+use grandstand_core::reject::{Code, Reject};
 use grandstand_core::text;
 use grandstand_core::viewer::session::{self, Action, Close, Op, TokenFault};
 use grandstand_wire::codes::{CloseCode, ErrorCode, RateReason};
