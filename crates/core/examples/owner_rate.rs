@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use grandstand_core::ids::Epoch;
 use grandstand_core::names::{ClientMsgId, RoomId, UserId};
-use grandstand_core::owner::answer::Output;
+use grandstand_core::owner::answer::{Answer, Output};
 use grandstand_core::owner::command::{Author, Command, Publish, Standing};
 use grandstand_core::owner::{Owner, Settings};
 use grandstand_core::rooms::RoomChange;
@@ -58,8 +58,8 @@ fn main() {
         }
         while let Some(output) = owner.poll() {
             match output {
-                Output::Answer { answer: grandstand_core::owner::Answer::Published { .. }, .. } => done += 1,
-                Output::Answer { answer: grandstand_core::owner::Answer::Reject(_), .. } => refused += 1,
+                Output::Answer { answer: Answer::Published { .. }, .. } => done += 1,
+                Output::Answer { answer: Answer::Reject(_), .. } => refused += 1,
                 Output::Answer { .. } | Output::Committed(_) | Output::NeedVerdict { .. } => {}
             }
         }
