@@ -54,7 +54,7 @@ function paintSoon() {
   // A hidden tab gets no animation frame; its document is brought up to date when it is shown.
 }
 
-const time = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit' });
+const time = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
 
 function span(className, content) {
   const s = document.createElement('span');
