@@ -29,6 +29,10 @@ pub struct Moment {
 }
 
 impl Facts {
+    pub fn head(&self) -> Position {
+        self.0.read().expect("no holder of this lock can panic").head
+    }
+
     pub fn moment(&self, room: &RoomId) -> Moment {
         let inner = self.0.read().expect("no holder of this lock can panic");
         Moment { head: inner.head, epochs: inner.epochs.clone(), view: inner.rooms.get(room).cloned() }

@@ -154,6 +154,8 @@ impl Task {
             {
                 return;
             }
+            // Before the mail: a worker is never told of a head that readers do not know yet.
+            self.drain(mono, wall);
             for item in mail.links {
                 self.link(item);
             }
@@ -188,19 +190,7 @@ impl Task {
 
     fn link(&mut self, item: ToOwner) {
         match item {
-            ToOwner::Subscribe { worker, room } => {
-                let found = self.info(&room).ok_or(NoRoom);
-                if found.is_ok() {
-                    let workers = self.state.subscribers.entry(room.clone()).or_default();
-                    if !workers.contains(&worker) {
-                        workers.push(worker);
-                    }
-                }
-                if self.workers.send(worker, ToWorker::Room { room: room.clone(), found }).is_err() {
-                    self.status.add_undelivered();
-                    self.state.lost.insert((worker, room), Lost::Subscription);
-                }
-            }
+            ToOwner::Subscribe { worker, room } => self.subscribe(worker, room),
             ToOwner::Unsubscribe { worker, room } => {
                 if let Some(workers) = self.state.subscribers.get_mut(&room) {
                     workers.retain(|w| *w != worker);
@@ -225,6 +215,22 @@ impl Task {
                 let _ = reply.send(rooms);
             }
             ToOwner::Stop => self.state.stopping = true,
+        }
+    }
+
+    /// Registers the worker, then tells it the room's facts: every later batch follows them.
+    fn subscribe(&mut self, worker: WorkerId, room: RoomId) {
+        debug_assert_eq!(self.facts.head(), self.owner.head(), "readers know the head that a worker is told");
+        let found = self.info(&room).ok_or(NoRoom);
+        if found.is_ok() {
+            let workers = self.state.subscribers.entry(room.clone()).or_default();
+            if !workers.contains(&worker) {
+                workers.push(worker);
+            }
+        }
+        if self.workers.send(worker, ToWorker::Room { room: room.clone(), found }).is_err() {
+            self.status.add_undelivered();
+            self.state.lost.insert((worker, room), Lost::Subscription);
         }
     }
 
@@ -408,17 +414,7 @@ impl Task {
 
     fn chores(&mut self) {
         let now = Instant::now();
-        if !self.state.lost.is_empty() {
-            for ((worker, room), lost) in std::mem::take(&mut self.state.lost) {
-                let item = match (self.info(&room), lost) {
-                    (Some(info), Lost::Batch) => ToWorker::Resync(info),
-                    (found, _) => ToWorker::Room { room: room.clone(), found: found.ok_or(NoRoom) },
-                };
-                if self.workers.send(worker, item).is_err() {
-                    self.state.lost.insert((worker, room), lost);
-                }
-            }
-        }
+        self.tell_lost();
         // With nobody publishing nothing would ever find out that there is room again: the next publish may.
         if self.state.probe_at.is_some_and(|at| at + self.times.probe_quiet <= now) {
             self.state.probe_at = None;
@@ -435,6 +431,24 @@ impl Task {
         if self.state.retention_at.is_some_and(|at| at <= now) {
             self.retain();
             self.state.retention_at = Some(now + self.times.retention);
+        }
+    }
+
+    /// Tries once more what a full mailbox did not take.
+    fn tell_lost(&mut self) {
+        for ((worker, room), lost) in std::mem::take(&mut self.state.lost) {
+            if lost == Lost::Subscription {
+                // As if it had just come: the room may have been made since.
+                self.subscribe(worker, room);
+                continue;
+            }
+            let item = match self.info(&room) {
+                Some(info) => ToWorker::Resync(info),
+                None => ToWorker::Room { room: room.clone(), found: Err(NoRoom) },
+            };
+            if self.workers.send(worker, item).is_err() {
+                self.state.lost.insert((worker, room), lost);
+            }
         }
     }
 
