@@ -804,7 +804,7 @@ pub struct RoomTally {
     pub skipped: AtomicU64,
 }
 
-/// The tallies of all rooms that had viewers since the process started.
+/// The tallies of all rooms with viewers now, or that told viewers something since the process started.
 #[derive(Clone, Default)]
 pub struct Tallies(Arc<Mutex<HashMap<RoomId, Arc<RoomTally>>>>);
 
@@ -813,6 +813,29 @@ impl Tallies {
     pub fn of(&self, room: &RoomId) -> Arc<RoomTally> {
         let mut rooms = self.0.lock().expect("no holder of this lock can panic");
         rooms.entry(room.clone()).or_default().clone()
+    }
+
+    /// The room's tally, when there is one.
+    pub fn find(&self, room: &RoomId) -> Option<Arc<RoomTally>> {
+        self.0.lock().expect("no holder of this lock can panic").get(room).cloned()
+    }
+
+    /// A worker gives up a room and `own` with it. A tally that counted nothing and that nobody else holds is forgotten:
+    /// names of rooms cost anyone nothing.
+    pub fn leave(&self, room: &RoomId, own: Arc<RoomTally>) {
+        let mut rooms = self.0.lock().expect("no holder of this lock can panic");
+        drop(own);
+        let idle = |tally: &Arc<RoomTally>| {
+            Arc::strong_count(tally) == 1
+                && tally.delivered.load(Ordering::Relaxed) == 0
+                && tally.skipped.load(Ordering::Relaxed) == 0
+        };
+        if rooms.get(room).is_some_and(idle) {
+            rooms.remove(room);
+            if rooms.capacity() > 4 * rooms.len().max(64) {
+                rooms.shrink_to_fit();
+            }
+        }
     }
 
     pub fn all(&self) -> BTreeMap<RoomId, Arc<RoomTally>> {

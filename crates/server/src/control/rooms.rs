@@ -65,7 +65,7 @@ pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
     let who = ask.identity(&control)?;
     may_read(who.as_deref(), &room)?;
     let detail = control.deps.shard.room(room.clone()).await?;
-    let tally = control.deps.tallies.of(&room);
+    let tally = control.deps.tallies.find(&room).unwrap_or_default();
     let mut body = settings_json(&room, &detail.settings);
     body["counters"] = json!({
         "accepted": detail.accepted,

@@ -224,7 +224,8 @@ impl Worker {
                     && self.rooms[idx].info.is_none()
                 {
                     self.room_ids.remove(id);
-                    self.rooms.remove(idx);
+                    let room = self.rooms.remove(idx);
+                    self.shared.tallies.leave(id, room.tally);
                 }
             }
         }
@@ -583,6 +584,7 @@ impl Worker {
                 self.windows.remove(&(at, idx));
             }
             self.room_ids.remove(&room.id);
+            self.shared.tallies.leave(&room.id, room.tally);
             self.shared.shard.unsubscribe(self.id, room.id);
         }
     }
