@@ -10,7 +10,7 @@ use grandstand_wire::http::{self, Head};
 use grandstand_wire::ws::{self, FrameReader, Incoming, Limits, Opcode, Side};
 
 use super::conn::Kind;
-use super::worker::Worker;
+use super::worker::{LINGER, Worker};
 
 pub const PATH: &str = "/v1/test/echo";
 const LIMITS: Limits = Limits { message_bytes: 1 << 20, fragments: 1_024, assembly: Duration::from_secs(30) };
@@ -63,6 +63,6 @@ impl Worker {
         let mut out = Vec::new();
         ws::write_frame(Opcode::Close, body, &mut out);
         self.send(slot, Bytes::from(out));
-        self.linger(slot);
+        self.linger(slot, LINGER);
     }
 }

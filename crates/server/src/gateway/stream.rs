@@ -36,7 +36,7 @@ use super::renewal::session_name;
 use super::streams;
 use super::viewer::{Hold, Joining, Member, NOWHERE, Opening, PollCall, Rare, Stage, Viewer};
 use super::web;
-use super::worker::Worker;
+use super::worker::{LINGER, Worker};
 use crate::auth::token::AuthFault;
 use crate::auth::{self, Denied, Identity, Role, door};
 use crate::failpoint;
@@ -181,6 +181,8 @@ impl Worker {
                 until: now + timeout,
             }
         });
+        // A call that waits keeps no bytes of a next request: its answer says that the caller must ask again.
+        let keep_alive = keep_alive && !more;
         let nonce = self.rng.next();
         let viewer = Viewer {
             transport,
@@ -880,7 +882,7 @@ impl Worker {
         self.send(slot, bytes);
         if self.conns.contains(slot) {
             self.forget_viewer(slot);
-            self.linger(slot);
+            self.linger(slot, LINGER);
         }
     }
 

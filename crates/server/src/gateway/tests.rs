@@ -251,7 +251,10 @@ fn read(log: &Mutex<Log>, workers: &Workers, job: ToReader) {
     }
 }
 
-/// `/chunks` comes in three chunks, `/echo` gives the body back, anything else says its method and path.
+/// More than the sockets of both sides hold.
+const LARGE: usize = 400_000;
+
+/// `/chunks` comes in three chunks, `/large` at once, `/echo` gives the body back, anything else says its method and path.
 fn control_answer(workers: &Workers, request: HttpRequest) {
     let HttpRequest { request, conn, flow, .. } = request;
     let send = |part| {
@@ -272,6 +275,7 @@ fn control_answer(workers: &Workers, request: HttpRequest) {
             send(HttpPart::End);
         }
         "/echo" => send(HttpPart::Whole { head, body: request.into_body() }),
+        "/large" => send(HttpPart::Whole { head, body: vec![b'x'; LARGE].into() }),
         path => {
             let body = format!("{} {path}", request.method());
             send(HttpPart::Whole { head, body: body.into() });
@@ -777,6 +781,64 @@ fn a_poll_goes_round() {
     let answered = http.answer().json();
     assert_eq!(answered["events"][0]["type"], "snapshot_required");
     assert_eq!(answered["next_since"], answered["events"][0]["cursor"]);
+}
+
+#[test]
+fn a_request_behind_a_waiting_poll_is_not_left_unanswered_on_an_open_connection() {
+    let stage = stage();
+    let call = "GET /v1/rooms/a/poll?tab=1 HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let mut http = stage.say(&format!("{call}{call}"));
+    let first = http.answer();
+    assert_eq!((first.status, first.header("connection").as_deref()), (200, Some("close")));
+    assert!(http.ends() && http.buf.is_empty(), "one answer, then the end");
+}
+
+/// A caller whose socket holds little, so that the rest of an answer waits in the server.
+fn narrow(stage: &Stage, request: &str) -> Http {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4_096).unwrap();
+    socket.connect(&stage.address.into()).unwrap();
+    let socket: TcpStream = socket.into();
+    socket.set_read_timeout(Some(WAIT)).unwrap();
+    let mut http = Http { socket, buf: Vec::new() };
+    http.say(request);
+    http
+}
+
+#[test]
+fn a25_a_half_closed_caller_is_given_its_whole_answer() {
+    let stage = stage();
+    for fields in ["", "Connection: close\r\n"] {
+        let mut http = narrow(&stage, &format!("GET /large HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n"));
+        http.socket.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(http.answer().body.len(), LARGE, "{fields:?}");
+        assert!(http.ends() && http.buf.is_empty());
+    }
+}
+
+#[test]
+fn the_last_answer_of_a_connection_is_not_cut_short_for_a_slow_caller() {
+    let stage = stage();
+    let mut http = narrow(&stage, "GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    assert!(http.fill(), "the answer has begun");
+    // The caller's own slowness, longer than a connection lingers once all is written.
+    std::thread::sleep(super::worker::LINGER + Duration::from_millis(500));
+    assert_eq!(http.answer().body.len(), LARGE);
+    assert!(http.ends() && http.buf.is_empty());
+}
+
+#[test]
+fn a82_asking_for_rooms_that_are_not_there_leaves_nothing_behind() {
+    let stage = stage();
+    for n in 0..20 {
+        let mut http = stage.say(&format!("GET /v1/rooms/no-{n}/sse HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+        assert_eq!(http.answer().status, 404);
+    }
+    let began = Instant::now();
+    while !stage.tallies.all().is_empty() {
+        assert!(began.elapsed() < WAIT, "tallies are left of {:?}", stage.tallies.all().keys());
+        std::thread::yield_now();
+    }
 }
 
 #[test]

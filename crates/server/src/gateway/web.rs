@@ -266,6 +266,10 @@ impl Worker {
 
     /// All that was written has left: control may send the next part.
     pub(super) fn on_http_drained(&mut self, slot: usize) {
+        if self.conns[slot].ended {
+            // The caller's end was read before the answer had left: it is looked at once more.
+            self.again.push_back(slot as u32);
+        }
         let Kind::Http(http) = &mut self.conns[slot].kind else { return };
         if let Some(response) = &mut http.response
             && std::mem::take(&mut response.owes_turn)
@@ -281,7 +285,7 @@ impl Worker {
         let now = self.now;
         let Some(conn) = self.conns.get_mut(slot) else { return };
         if !keep_alive {
-            return self.linger(slot);
+            return self.linger(slot, PART_WAIT);
         }
         match &mut conn.kind {
             Kind::Http(http) => http.deadline = now + IDLE_WAIT,

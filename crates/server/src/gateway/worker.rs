@@ -45,12 +45,14 @@ const READ_BYTES: usize = 64 * 1024;
 const READS_A_TURN: usize = 4;
 const ACCEPTS_A_TURN: usize = 128;
 /// For the other side's end after our last word. Source: threats A-12.
-const LINGER: Duration = Duration::from_secs(2);
+pub(super) const LINGER: Duration = Duration::from_secs(2);
 /// From a stop to the end of the worker, whatever is unwritten.
 const STOP_WAIT: Duration = Duration::from_secs(3);
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// A listener that could not accept tries again then.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Whoever fills the descriptors must not fill the log as well.
+const ACCEPT_SAID_EVERY: Duration = Duration::from_secs(5);
 
 pub(super) struct Worker {
     pub id: WorkerId,
@@ -84,6 +86,8 @@ pub(super) struct Worker {
     stop_at: Option<Mono>,
     housekeeping_at: Mono,
     accept_at: Option<Mono>,
+    /// When a failed accept was logged last.
+    accept_said: Mono,
 }
 
 impl Worker {
@@ -126,6 +130,7 @@ impl Worker {
             stop_at: None,
             housekeeping_at: now,
             accept_at: None,
+            accept_said: Mono(0),
         })
     }
 
@@ -218,7 +223,10 @@ impl Worker {
                 Err(e) => {
                     // Out of descriptors or memory: the queue is left to wait, everyone else is served.
                     add(&self.shared.metrics.accept_failed, 1);
-                    tracing::warn!(error = %e, "accepting failed");
+                    if self.now >= self.accept_said + ACCEPT_SAID_EVERY {
+                        self.accept_said = self.now;
+                        tracing::warn!(error = %e, "accepting failed; tried again until it succeeds");
+                    }
                     self.accept_at = Some(self.now + ACCEPT_PAUSE);
                     return;
                 }
@@ -346,8 +354,9 @@ impl Worker {
         let conn = &mut self.conns[slot];
         conn.ended = true;
         match &conn.kind {
-            // Half closed by a client that waits for its answer.
-            Kind::Http(http) if http.response.is_some() => {}
+            // Half closed by a client that waits for its answer, or for the rest of it.
+            Kind::Http(http) if http.response.is_some() || !conn.out.is_empty() => {}
+            Kind::Lingering { .. } if !conn.out.is_empty() => {}
             _ => self.drop_conn(slot),
         }
     }
@@ -366,11 +375,13 @@ impl Worker {
         }
     }
 
-    /// The last word was given: write it out, then wait for the other side's end.
-    pub fn linger(&mut self, slot: usize) {
+    /// The last word was given: write it out, for at most `writing`, then wait for the other side's end.
+    pub fn linger(&mut self, slot: usize, writing: Duration) {
+        let now = self.now;
         let Some(conn) = self.conns.get_mut(slot) else { return };
-        conn.kind = Kind::Lingering { until: self.now + LINGER };
-        if conn.out.is_empty() {
+        let written = conn.out.is_empty();
+        conn.kind = Kind::Lingering { until: now + if written { LINGER } else { writing } };
+        if written {
             self.shut(slot);
         }
         if self.conns.contains(slot) {
@@ -379,11 +390,15 @@ impl Worker {
         }
     }
 
+    /// All is written: our side ends.
     fn shut(&mut self, slot: usize) {
+        let until = self.now + LINGER;
         let conn = &mut self.conns[slot];
         if conn.ended || conn.stream.shutdown(Shutdown::Write).is_err() {
-            self.drop_conn(slot);
+            return self.drop_conn(slot);
         }
+        conn.kind = Kind::Lingering { until };
+        self.schedule(slot);
     }
 
     /// Takes a connection out of everything it is part of and closes its socket.
