@@ -6,7 +6,7 @@
 //!
 //! Numbers: 30 s and 4 MB a room (docs/decisions/0005-numbers.md).
 
-use std::collections::VecDeque;
+use std::collections::{BinaryHeap, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -131,11 +131,21 @@ impl<P> Ring<P> {
 
     /// Lets go of what is past the limits. Cost: what falls off.
     pub fn trim(&mut self, now: Mono) {
-        while let Some(oldest) = self.slots.front() {
-            let heavy = self.totals.bytes - oldest.before.bytes > self.limits.bytes;
-            if !heavy && now.since(oldest.entry.at) < self.limits.age {
-                break;
-            }
+        let Limits { age, bytes } = self.limits;
+        self.let_go(|ring, oldest| {
+            let heavy = ring.totals.bytes - oldest.before.bytes > bytes;
+            heavy || now.since(oldest.entry.at) >= age
+        });
+    }
+
+    /// Lets go of the oldest until at most `bytes` are held.
+    pub fn keep_newest(&mut self, bytes: u64) {
+        self.let_go(|ring, oldest| ring.totals.bytes - oldest.before.bytes > bytes);
+    }
+
+    fn let_go(&mut self, falls: impl Fn(&Ring<P>, &Slot<P>) -> bool) {
+        while self.slots.front().is_some_and(|oldest| falls(self, oldest)) {
+            let oldest = self.slots.front().expect("one was just looked at");
             self.floor = oldest.entry.id.position();
             if self.priority.front() == Some(&self.first) {
                 self.priority.pop_front();
@@ -239,11 +249,29 @@ impl<P> Ring<P> {
     }
 }
 
+/// Keeps all rings together within `bytes_max`: the largest gives half of what it holds, until they fit. A viewer below a
+/// floor reads the log, as after any other trim.
+pub fn keep_within<'r, P: 'r>(rings: impl Iterator<Item = &'r mut Ring<P>>, bytes_max: u64) {
+    let mut rings: Vec<&mut Ring<P>> = rings.collect();
+    let mut total: u64 = rings.iter().map(|r| r.bytes()).sum();
+    if total <= bytes_max {
+        return;
+    }
+    let mut sizes: BinaryHeap<(u64, usize)> = rings.iter().enumerate().map(|(idx, r)| (r.bytes(), idx)).collect();
+    while total > bytes_max {
+        let (held, largest) = sizes.pop().expect("something holds the bytes");
+        rings[largest].keep_newest(held / 2);
+        let left = rings[largest].bytes();
+        total -= held - left;
+        sizes.push((left, largest));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::{Entry, Limits, Pushed, Ring};
+    use super::{Entry, Limits, Pushed, Ring, keep_within};
     use crate::ids::{EventId, Position, Pseq};
     use crate::record::Lane;
     use crate::time::Mono;
@@ -286,6 +314,19 @@ mod tests {
         assert_eq!(ring.after(id(20).position()).unwrap().next().unwrap().id, id(21));
         assert_eq!(ring.after(id(25).position()).unwrap().count(), 5);
         assert_eq!(ring.after(id(99).position()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn rings_that_are_too_much_together_give_from_the_largest() {
+        let (mut small, mut large) = (ring(1 << 20), ring(1 << 20));
+        (11..14).for_each(|n| assert_eq!(small.push(comment(n, 0)), Pushed::Fits));
+        (11..51).for_each(|n| assert_eq!(large.push(comment(n, 0)), Pushed::Fits));
+        keep_within([&mut small, &mut large].into_iter(), 4_300);
+        assert_eq!((small.len(), large.len()), (3, 40), "what fits is left alone");
+        keep_within([&mut small, &mut large].into_iter(), 2_000);
+        assert_eq!((small.len(), large.len(), large.floor()), (3, 10, id(40).position()));
+        keep_within([&mut small, &mut large].into_iter(), 0);
+        assert_eq!((small.len(), large.len(), large.floor()), (0, 0, id(50).position()));
     }
 
     #[test]

@@ -42,6 +42,8 @@ const CLOCK_EVERY: usize = 16;
 const LATEST_EVERY: [(u64, Duration); 2] = [(1_000, Duration::from_secs(1)), (10_000, Duration::from_secs(2))];
 const LATEST_SELDOM: Duration = Duration::from_secs(5);
 const LINGER: Duration = Duration::from_secs(30);
+/// All rings of the process: 64 rooms at their own limit. Source: docs/decisions/0005-numbers.md.
+const RINGS_BYTES_MAX: u64 = 256 << 20;
 /// Different plans of one walk whose frames are kept: the common place, the few before it, and the resuming ones.
 const FRAMES_KEPT: usize = 8;
 
@@ -563,6 +565,8 @@ impl Worker {
         let now = self.now;
         let wall = self.wall;
         let (mut over, mut news) = (Vec::new(), Vec::new());
+        let share = RINGS_BYTES_MAX / u64::from(self.shared.workers.n().max(1));
+        ring::keep_within(self.rooms.iter_mut().map(|(_, room)| &mut room.ring), share);
         for (idx, room) in &mut self.rooms {
             room.ring.trim(now);
             let floor = room.ring.floor();
