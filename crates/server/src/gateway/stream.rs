@@ -879,6 +879,8 @@ impl Worker {
 
     /// Writes the last bytes of a stream and waits for the other side's end.
     pub(super) fn finish_stream(&mut self, slot: usize, bytes: Bytes) {
+        // Who hears the end may come back at once, to another worker: its place is free by then.
+        self.give_back(slot);
         self.send(slot, bytes);
         if self.conns.contains(slot) {
             self.forget_viewer(slot);
@@ -886,24 +888,31 @@ impl Worker {
         }
     }
 
-    /// Takes a viewer out of rooms, limits and tables. Its connection stays.
-    pub(super) fn forget_viewer(&mut self, slot: usize) {
-        let key = self.key(slot);
-        let (now, wall) = (self.now, self.wall);
+    /// What a stream held of its user's, its address's and its ticket's limits.
+    fn give_back(&mut self, slot: usize) {
+        let wall = self.wall;
         let Some(viewer) = self.viewer(slot) else { return };
-        let transport = viewer.transport;
-        let first = std::mem::replace(&mut viewer.first, Member::nowhere());
-        let Rare { others, stub, .. } = viewer.rare.take().map_or_else(Rare::default, |rare| *rare);
-        let held = viewer.held.take();
-        let line = viewer.opening.as_ref().and_then(|o| o.poll.as_ref()).map(|call| call.line);
-        for member in std::iter::once(&first).chain(&others) {
-            self.unseat(member);
-        }
+        let (held, stub) = (viewer.held.take(), viewer.rare.as_mut().and_then(|rare| rare.stub.take()));
         if let Some(held) = held {
             self.shared.streams.leave(&held);
         }
         if let Some(stub) = stub {
             self.shared.tickets.ended(stub, wall);
+        }
+    }
+
+    /// Takes a viewer out of rooms, limits and tables. Its connection stays.
+    pub(super) fn forget_viewer(&mut self, slot: usize) {
+        self.give_back(slot);
+        let key = self.key(slot);
+        let now = self.now;
+        let Some(viewer) = self.viewer(slot) else { return };
+        let transport = viewer.transport;
+        let first = std::mem::replace(&mut viewer.first, Member::nowhere());
+        let Rare { others, .. } = viewer.rare.take().map_or_else(Rare::default, |rare| *rare);
+        let line = viewer.opening.as_ref().and_then(|o| o.poll.as_ref()).map(|call| call.line);
+        for member in std::iter::once(&first).chain(&others) {
+            self.unseat(member);
         }
         if let Some(line) = line {
             self.shared.polls.leave(line, key, false, now);
