@@ -172,10 +172,22 @@ fn main() -> ExitCode {
     match run(Cli::parse().command) {
         Ok(code) => code,
         Err(fault) => {
-            eprintln!("error: {fault:#}");
+            eprintln!("error: {}", in_words(&fault));
             ExitCode::FAILURE
         }
     }
+}
+
+/// A fault with its causes, each said once: many name their cause themselves.
+fn in_words(fault: &anyhow::Error) -> String {
+    let mut said = fault.to_string();
+    for cause in fault.chain().skip(1).map(ToString::to_string) {
+        if !said.contains(&cause) {
+            said += ": ";
+            said += &cause;
+        }
+    }
+    said
 }
 
 fn run(command: Command) -> Result<ExitCode> {

@@ -69,6 +69,20 @@ fn unknown_config_keys_refuse_to_start_and_are_named() {
 }
 
 #[test]
+fn a_damaged_key_refuses_to_start_and_is_named_once() {
+    let server = Server::unstarted(&[], &[]);
+    std::fs::create_dir(server.data()).expect("made");
+    let key = server.data().join("signing.key");
+    std::fs::write(&key, "not a key").expect("written");
+    std::fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("set");
+    let out = server.command(&[]).stderr(Stdio::piped()).output().expect("the binary can be started");
+    assert!(!out.status.success());
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(said.matches("signing.key").count(), 1 + usize::from(said.contains("DEVELOPMENT")), "{said}");
+    assert_eq!(std::fs::read_to_string(&key).expect("read"), "not a key", "it is left as it was");
+}
+
+#[test]
 fn state_survives_a_clean_restart() {
     let mut server = Server::start(&[], &[]);
     let (token, admin) = (server.token("backend", &["backend"]), server.token("op", &["admin"]));
