@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod crash;
+mod hostile;
 mod limits;
 mod resume;
 mod signals;

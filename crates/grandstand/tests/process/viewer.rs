@@ -187,6 +187,13 @@ impl Viewer {
         let _ = self.http.stream.get_mut().write_all(&out);
     }
 
+    /// Says one operation. Errors: the connection is closed.
+    pub fn say(&mut self, op: &Value) -> std::io::Result<()> {
+        let mut out = Vec::new();
+        write_masked_frame(Opcode::Text, true, op.to_string().as_bytes(), [1, 2, 3, 4], &mut out);
+        self.http.stream.get_mut().write_all(&out)
+    }
+
     /// Reads until an event of this type; all events up to and with it.
     pub fn until(&mut self, mut wanted: impl FnMut(&Value) -> bool) -> Vec<Value> {
         let mut seen = Vec::new();
