@@ -185,6 +185,7 @@ pub enum ToWorker {
     Renew {
         conn: ConnKey,
         nonce: u64,
+        room: RoomId,
         identity: Arc<Identity>,
         reply: ConnKey,
     },

@@ -117,7 +117,7 @@ codes! {
         UnknownKey = ("unknown_key", 422, "a setting of that name does not exist"),
         NotBuilt = ("not_built", 422, "this server does not have the feature yet, and does not pretend to"),
         UnknownMatch = ("unknown_match", 422, "no room shows this match"),
-        BadReply = ("bad_reply", 422, "`reply_to` is not an event of this room"),
+        BadReply = ("bad_reply", 422, "`reply_to` is beyond the newest event: nothing has that id yet"),
         NoToken = ("no_token", 401, "credentials are needed here"),
         BadToken = ("bad_token", 401, "the token is malformed, expired or signed by an unknown key"),
         BadSignature = ("bad_signature", 401, "the provider's identity or signature does not hold"),

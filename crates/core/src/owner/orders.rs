@@ -108,8 +108,10 @@ impl Owner {
         }
         let settings = Arc::new(settings);
         if !exists || *settings != *old {
-            // Nobody can be watching a room before its first record: it has nothing to be told.
-            let config = if exists { changed.config } else { Config::default() };
+            // Where a room is made by its first use it may be watched before its first record, as a fresh one. Elsewhere
+            // nobody can be there, and there is nothing to be told.
+            let watched = exists || self.settings.create_on_use;
+            let config = if watched { changed.config } else { Config::default() };
             self.log_settings(draft, at, settings.clone(), config);
         }
         Ok(settings)

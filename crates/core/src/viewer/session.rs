@@ -154,15 +154,15 @@ pub enum Refusal {
     NotJoined,
     /// `bad_room`: joined already.
     AlreadyJoined,
-    /// `not_allowed`: [`ROOMS_MAX`].
+    /// `too_many`: [`ROOMS_MAX`].
     TooManyRooms,
-    /// `not_allowed`: [`FOLLOWS_MAX`].
+    /// `too_many`: [`FOLLOWS_MAX`].
     TooManyFollows,
     /// `not_allowed`: anonymous, a token without the role, or one that ran out.
     NoVoice,
     /// `not_allowed`: a renewal must be for the same user.
     OtherUser,
-    /// `not_allowed`: the token of an `auth` does not hold; the old one stays in force.
+    /// `bad_token`: the token of an `auth` does not hold; the old one stays in force.
     BadToken,
 }
 
@@ -174,11 +174,11 @@ impl Refusal {
             Refusal::RoomUnclear => ("bad_room", "room_id is needed on this connection"),
             Refusal::NotJoined => ("bad_room", "this connection has not joined that room"),
             Refusal::AlreadyJoined => ("bad_room", "this connection has joined that room already"),
-            Refusal::TooManyRooms => ("not_allowed", "a connection joins at most 128 rooms"),
-            Refusal::TooManyFollows => ("not_allowed", "a connection follows at most 200 users"),
+            Refusal::TooManyRooms => ("too_many", "a connection joins at most 128 rooms"),
+            Refusal::TooManyFollows => ("too_many", "a connection follows at most 200 users"),
             Refusal::NoVoice => ("not_allowed", "a token with role publisher is needed"),
             Refusal::OtherUser => ("not_allowed", "a renewal is for the same user"),
-            Refusal::BadToken => ("not_allowed", "the token does not hold"),
+            Refusal::BadToken => ("bad_token", "the token does not hold"),
         }
     }
 }

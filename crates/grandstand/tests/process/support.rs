@@ -125,10 +125,18 @@ impl Server {
     }
 
     pub fn token(&self, sub: &str, roles: &[&str]) -> String {
+        self.token_in(sub, roles, &[])
+    }
+
+    /// A token for some rooms alone; a moderator's must name them.
+    pub fn token_in(&self, sub: &str, roles: &[&str], rooms: &[&str]) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_grandstand"));
         command.arg("token").arg("--data").arg(self.data()).args(["--sub", sub, "--ttl", "2h"]);
         for role in roles {
             command.args(["--role", role]);
+        }
+        for room in rooms {
+            command.args(["--rooms", room]);
         }
         let out = command.output().expect("the binary can be started");
         assert!(out.status.success(), "token: {}", String::from_utf8_lossy(&out.stderr));

@@ -126,7 +126,8 @@ impl From<Reject> for Problem {
         match reject.retry_after {
             Some(retry_after) => {
                 // A user's own rate is nobody else's: only shared refusals are spread.
-                let spread = if reason.is_some() { Duration::ZERO } else { OVERLOADED.spread };
+                let own = matches!(reason, Some(RateReason::SlowMode | RateReason::UserRate));
+                let spread = if own { Duration::ZERO } else { OVERLOADED.spread };
                 problem.after(Delay { retry_after, spread })
             }
             None if waits => problem.after(OVERLOADED),
@@ -157,7 +158,7 @@ fn code_of(code: Code) -> (ErrorCode, Option<RateReason>) {
         Code::NoSpace => plain(ErrorCode::NoSpace),
         Code::NotReady => plain(ErrorCode::NotReady),
         Code::NoRoom => plain(ErrorCode::NoRoom),
-        Code::NoEvent => plain(ErrorCode::NotFound),
+        Code::NoEvent => plain(ErrorCode::BadReply),
         Code::RoomState => plain(ErrorCode::RoomState),
         Code::UnknownMatch => plain(ErrorCode::UnknownMatch),
         Code::PayloadConflict => plain(ErrorCode::PayloadConflict),

@@ -31,6 +31,7 @@ pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
     let room = ask.room()?;
     let who = ask.identity(&control)?;
     auth::may_export(who.as_deref(), &room)?;
+    control.settings(&room).await?;
     let from = ask.cursor("from")?.unwrap_or(Position::START);
     let to = ask.cursor("to")?;
     let mut control_too = false;

@@ -26,7 +26,7 @@ use crate::clock;
 pub async fn slow_mode(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
     let (room, actor, mut fields) = begin(&control, &ask)?;
     let seconds = fields.number("seconds", u32::MAX);
-    if seconds.is_none() {
+    if fields.object.given("seconds").is_none() {
         fields.fault("seconds", "is missing");
     }
     let lasts = fields.number("duration_ms", u32::MAX).map(|ms| Duration::from_millis(ms.into()));
@@ -118,6 +118,7 @@ async fn change_room(
     why: &str,
     change: RoomChange,
 ) -> Result<Response<Body>, Problem> {
+    control.settings(&room).await?;
     let command = Command::PutRoom { room: room.clone(), change, if_version: None };
     match control.operate(actor, what, &room, why, command).await? {
         Answer::Room { version, .. } => {

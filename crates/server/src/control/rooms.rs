@@ -93,6 +93,10 @@ pub async fn put(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
     if let Some(name) = names.iter().find(|n| !operator && !FOR_MODERATORS.contains(&n.as_str())) {
         return Err(Problem::new(ErrorCode::NotAllowed, format!("{name} is for operators")));
     }
+    if !operator {
+        // A moderator's rooms are a pattern: making one of them is the operators' matter.
+        control.settings(&room).await?;
+    }
     let change = read_change(&mut fields, &names)?;
     let justification = justification(&mut fields)?;
     let if_version = if_match(&ask)?;

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use grandstand_core::names::RoomId;
 use grandstand_core::viewer::session::{Action, Op};
 use grandstand_wire::codes::{CloseCode, ErrorCode};
 use grandstand_wire::json;
@@ -42,7 +43,14 @@ fn read_body(body: &[u8]) -> Option<(String, String)> {
 }
 
 impl Worker {
-    pub(super) fn ask_renewal(&mut self, slot: usize, body: &[u8], origin: Option<&str>, keep_alive: bool) {
+    pub(super) fn ask_renewal(
+        &mut self,
+        slot: usize,
+        room: RoomId,
+        body: &[u8],
+        origin: Option<&str>,
+        keep_alive: bool,
+    ) {
         let headers = cors(origin);
         let refuse = |w: &mut Worker, code: ErrorCode, detail: &str| {
             w.answer(slot, web::problem(code, detail, keep_alive, &headers), keep_alive);
@@ -65,7 +73,7 @@ impl Worker {
         if let Kind::Http(http) = &mut self.conns[slot].kind {
             http.renewal = Some(Renewal { origin: origin.map(str::to_owned), keep_alive });
         }
-        if self.shared.workers.send(conn.worker, ToWorker::Renew { conn, nonce, identity, reply }).is_err() {
+        if self.shared.workers.send(conn.worker, ToWorker::Renew { conn, nonce, room, identity, reply }).is_err() {
             if let Kind::Http(http) = &mut self.conns[slot].kind {
                 http.renewal = None;
             }
@@ -73,11 +81,11 @@ impl Worker {
         }
     }
 
-    /// Gives a stream its new token. `None` when there is no such stream.
-    pub(super) fn renew(&mut self, slot: usize, nonce: u64, identity: Arc<Identity>) -> Option<bool> {
+    /// Gives a stream of `room` its new token. `None` when there is no such stream.
+    pub(super) fn renew(&mut self, slot: usize, nonce: u64, room: &RoomId, identity: Arc<Identity>) -> Option<bool> {
         let now = self.now;
         let Some(Kind::Viewer(viewer)) = self.conns.get_mut(slot).map(|c| &mut c.kind) else { return None };
-        if viewer.nonce != nonce {
+        if viewer.nonce != nonce || !viewer.session.rooms().contains(room) {
             return None;
         }
         let action = viewer.session.on_op(Op::Auth { credential: Ok(credential(&identity)) }, now, &mut self.rng);

@@ -80,31 +80,36 @@ impl Worker {
     pub(super) fn open_stream(&mut self, slot: usize, head: &Head<'_>, body: &[u8], more: bool) {
         let keep_alive = head.keep_alive;
         let Some((room, route)) = split(head.path()) else { return };
-        let refuse = |w: &mut Worker, code: ErrorCode, detail: &str| {
-            w.answer(slot, web::problem(code, detail, keep_alive, &[]), keep_alive);
+        // An answer to HEAD has no body, whatever it says: one would be read as the start of the next answer.
+        let bodiless = head.method == "HEAD";
+        let deny = |w: &mut Worker, code: ErrorCode, detail: &str, headers: &[(&str, &str)]| {
+            let whole = web::problem(code, detail, keep_alive, headers);
+            w.answer(slot, if bodiless { web::head_of(&whole) } else { whole }, keep_alive);
         };
         let origins = head.headers().filter(|h| h.name.eq_ignore_ascii_case("origin")).map(|h| h.value);
         let host = head.header("host");
         if !door::may_enter(origins, host, &self.shared.settings.origins) {
-            return refuse(self, ErrorCode::BadOrigin, "this page may not connect");
+            return deny(self, ErrorCode::BadOrigin, "this page may not connect", &[]);
         }
         if self.shared.settings.development && !host.is_some_and(door::is_loopback_host) {
-            return refuse(self, ErrorCode::BadOrigin, "development mode is reached by a loopback name");
+            return deny(self, ErrorCode::BadOrigin, "development mode is reached by a loopback name", &[]);
         }
         // A page of another origin, listed; it must be named in the answer for the browser to hand it over.
         let origin = head.header("origin").map(str::to_owned);
+        let refuse = |w: &mut Worker, code: ErrorCode, detail: &str| deny(w, code, detail, &cors(origin.as_deref()));
         if head.method == "OPTIONS" && route != Route::Stream(Transport::WebSocket) {
             return self.answer(slot, preflight(origin.as_deref(), keep_alive), keep_alive);
         }
         let method = if route == Route::Renewal { "POST" } else { "GET" };
         if head.method != method {
-            let answer = web::problem(ErrorCode::BadMethod, "not by this method", keep_alive, &[("allow", method)]);
-            return self.answer(slot, answer, keep_alive);
+            let mut headers = cors(origin.as_deref());
+            headers.push(("allow", method));
+            return deny(self, ErrorCode::BadMethod, "not by this method", &headers);
         }
         let Some(room) = RoomId::parse(room) else { return refuse(self, ErrorCode::BadRoom, RoomId::RULE) };
         let transport = match route {
             Route::Stream(transport) => transport,
-            Route::Renewal => return self.ask_renewal(slot, body, origin.as_deref(), keep_alive),
+            Route::Renewal => return self.ask_renewal(slot, room, body, origin.as_deref(), keep_alive),
         };
         let mut accept = None;
         if transport == Transport::WebSocket {
@@ -978,7 +983,13 @@ fn error_of(code: CloseCode) -> ErrorCode {
 
 /// Headers that let a listed page read the answer.
 pub fn cors(origin: Option<&str>) -> Vec<(&'static str, &str)> {
-    origin.map_or_else(Vec::new, |origin| vec![("access-control-allow-origin", origin), ("vary", "Origin")])
+    origin.map_or_else(Vec::new, |origin| {
+        vec![
+            ("access-control-allow-origin", origin),
+            ("access-control-expose-headers", "retry-after"),
+            ("vary", "Origin"),
+        ]
+    })
 }
 
 fn preflight(origin: Option<&str>, keep_alive: bool) -> Bytes {

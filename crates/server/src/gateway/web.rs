@@ -210,6 +210,7 @@ impl Worker {
                 http.response = None;
             }
             let answer = problem(ErrorCode::Overloaded, "too many requests wait", keep_alive, &[("retry-after", "1")]);
+            let answer = if head.method == "HEAD" { head_of(&answer) } else { answer };
             self.answer(slot, answer, keep_alive);
         }
     }
@@ -363,6 +364,12 @@ fn problem_as(status: u16, code: ErrorCode, detail: &str, keep_alive: bool, head
     json::write_str(detail, &mut body);
     body.push(b'}');
     whole(status, "application/problem+json", &body, keep_alive, headers)
+}
+
+/// A whole answer without its body: what HEAD is answered with.
+pub fn head_of(whole: &Bytes) -> Bytes {
+    let end = whole.windows(4).position(|four| four == b"\r\n\r\n").map_or(whole.len(), |at| at + 4);
+    whole.slice(..end)
 }
 
 /// A whole answer with a body.

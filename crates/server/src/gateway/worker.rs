@@ -528,8 +528,9 @@ impl Worker {
                 let slot = conn.slot as usize;
                 self.guarded(slot, |w| w.on_http_part(slot, part));
             }
-            ToWorker::Renew { conn, nonce, identity, reply } => {
-                let taken = if self.is_here(conn) { self.renew(conn.slot as usize, nonce, identity) } else { None };
+            ToWorker::Renew { conn, nonce, room, identity, reply } => {
+                let slot = conn.slot as usize;
+                let taken = if self.is_here(conn) { self.renew(slot, nonce, &room, identity) } else { None };
                 // A worker that cannot hear it lets the request time out.
                 let _ = self.shared.workers.send(reply.worker, ToWorker::Renewed { conn: reply, taken });
             }
