@@ -98,7 +98,7 @@ fn build(root: &Path) -> Result<()> {
 fn unit(root: &Path) -> Result<()> {
     let crates = ["core", "wire", "store", "client", "server", "load", "sim"];
     let names: Vec<String> = crates.iter().map(|c| format!("grandstand-{c}")).collect();
-    let mut args = vec!["test", "--profile", "ci", "--locked"];
+    let mut args = vec!["test", "--profile", "ci", "--locked", "--no-fail-fast"];
     for name in &names {
         args.extend(["-p", name]);
     }
