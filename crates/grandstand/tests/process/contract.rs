@@ -78,7 +78,7 @@ fn a_reply_to_what_does_not_exist_yet_is_a_bad_reply_on_every_way_in() {
     let answer = server.http().call("POST", "/v1/rooms/r/comments", Some(&token), Some(&body)).expect("an answer");
     assert_eq!((answer.status, &answer.json["code"]), (422, &json!("bad_reply")));
     let mut viewer = Viewer::open(&server, Rung::WebSocket, "r", None, Some(&token)).expect("a stream");
-    viewer.say(&json!({"op": "publish", "client_msg_id": "3", "body": "x", "reply_to": first + 1_000}));
+    viewer.say(&json!({"op": "publish", "client_msg_id": "3", "body": "x", "reply_to": first + 1_000})).unwrap();
     let events = viewer.until(|e| e["type"] == "error");
     assert_eq!(events.last().expect("the error")["code"], "bad_reply");
 }
@@ -88,16 +88,16 @@ fn limits_of_a_connection_and_a_bad_renewal_are_refused_by_their_own_codes() {
     let server = Server::start(&[], &[]);
     let token = server.token("be", &["backend"]);
     let mut viewer = Viewer::open(&server, Rung::WebSocket, "r", None, Some(&token)).expect("a stream");
-    viewer.say(&json!({"op": "auth", "token": "x.y.z"}));
+    viewer.say(&json!({"op": "auth", "token": "x.y.z"})).unwrap();
     let events = viewer.until(|e| e["type"] == "error");
     assert_eq!(events.last().expect("the error")["code"], "bad_token");
     for n in 0..201 {
-        viewer.say(&json!({"op": "follow", "user_id": format!("u{n}")}));
+        viewer.say(&json!({"op": "follow", "user_id": format!("u{n}")})).unwrap();
     }
     let events = viewer.until(|e| e["type"] == "error");
     assert_eq!(events.last().expect("the error")["code"], "too_many");
     for n in 0..128 {
-        viewer.say(&json!({"op": "join", "room_id": format!("r{n}")}));
+        viewer.say(&json!({"op": "join", "room_id": format!("r{n}")})).unwrap();
     }
     let events = viewer.until(|e| e["type"] == "error");
     assert_eq!(events.last().expect("the error")["code"], "too_many");

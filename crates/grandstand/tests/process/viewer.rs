@@ -181,11 +181,6 @@ impl Viewer {
         }
     }
 
-    /// Says one operation on a WebSocket.
-    pub fn say(&mut self, op: &Value) {
-        self.write(Opcode::Text, op.to_string().as_bytes());
-    }
-
     fn write(&mut self, opcode: Opcode, body: &[u8]) {
         let mut out = Vec::new();
         write_masked_frame(opcode, true, body, [1, 2, 3, 4], &mut out);
