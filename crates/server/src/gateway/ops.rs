@@ -59,6 +59,9 @@ impl Worker {
                     let error = event_error(None, ErrorCode::BadJson, "frames are text", None);
                     self.judge(slot, Op::Malformed, None, Some(error));
                 }
+                Ok(Some(Incoming::Ping(_) | Incoming::Pong(_))) if viewer.floods(now) => {
+                    return self.close(slot, CloseCode::TooMany);
+                }
                 Ok(Some(Incoming::Ping(body))) => {
                     if pings.len() == PONGS_A_READ {
                         pings.clear();

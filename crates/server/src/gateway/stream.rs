@@ -201,6 +201,7 @@ impl Worker {
             opening: Some(Box::new(Opening { accept, offered, origin, keep_alive, poll })),
             alive_at: now + limits::PING_MAX,
             pinged: false,
+            control: now,
             session_at: None,
         };
         self.conns[slot].kind = Kind::Viewer(Box::new(viewer));

@@ -842,6 +842,31 @@ fn a82_asking_for_rooms_that_are_not_there_leaves_nothing_behind() {
 }
 
 #[test]
+fn a11_a_flood_of_pings_or_pongs_closes_its_connection() {
+    let stage = stage();
+    let until = |ws: &mut Ws, said: &str| loop {
+        match ws.incoming() {
+            Some(Incoming::Text(text)) if text.contains(said) => return,
+            Some(_) => {}
+            None => panic!("it ended before {said}"),
+        }
+    };
+    for opcode in [Opcode::Ping, Opcode::Pong] {
+        let mut ws = stage.ws("a", "");
+        assert_eq!(ws.next()["type"], "hello");
+        for _ in 0..100 {
+            ws.frame(opcode, b"x");
+        }
+        ws.op(json!({"op": "ping"}));
+        until(&mut ws, "\"pong\"");
+        for _ in 0..200 {
+            ws.frame(opcode, b"x");
+        }
+        until(&mut ws, "4129");
+    }
+}
+
+#[test]
 fn a_newer_poll_of_a_tab_ends_the_older_one() {
     let stage = stage();
     let bearer = format!("Authorization: Bearer {}\r\n", stage.token("ann"));

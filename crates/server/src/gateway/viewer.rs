@@ -30,6 +30,11 @@ pub const PONG_WAIT: Duration = Duration::from_secs(10);
 /// How often a viewer that does not take what it is sent is looked at.
 const LATE_CHECK: Duration = Duration::from_secs(1);
 
+/// Pings and pongs a client may send: twenty a second, a hundred at once. Four times what threats 4.1 gives, for clients
+/// that measure; past it they are a flood.
+const CONTROL_COST: Duration = Duration::from_millis(50);
+const CONTROL_BURST: Duration = Duration::from_secs(5);
+
 pub struct Viewer {
     pub transport: Transport,
     pub session: Session,
@@ -47,6 +52,8 @@ pub struct Viewer {
     /// Next ping or keepalive, or the end of the wait for a pong.
     pub alive_at: Mono,
     pub pinged: bool,
+    /// A leaky bucket of the control frames it sends: ahead of now by what they cost.
+    pub control: Mono,
     /// When the session has something due.
     pub session_at: Option<Mono>,
 }
@@ -149,6 +156,12 @@ pub struct Asked {
 }
 
 impl Viewer {
+    /// Counts one control frame; whether they are too many.
+    pub fn floods(&mut self, now: Mono) -> bool {
+        self.control = self.control.max(now) + CONTROL_COST;
+        self.control.since(now) > CONTROL_BURST
+    }
+
     /// Whether bytes of the client are read now: a poll's next request waits for its answer.
     pub fn reads(&self) -> bool {
         self.transport != Transport::Poll && self.opening.as_ref().is_none_or(|o| o.accept.is_none())
