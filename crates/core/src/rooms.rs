@@ -60,7 +60,8 @@ pub fn change(room: &Room, change: &RoomChange, now: Wall) -> Result<Changed, Ve
 
     let title_ok = change.title.as_ref().is_none_or(|t| t.len() <= TITLE_BYTES_MAX && !t.chars().any(char::is_control));
     check("title", title_ok, "at most 200 bytes on one line");
-    let state_ok = change.state.is_none_or(|to| may_follow(room.state, to));
+    // A room that is not there yet (version 0) has not been live, whatever a fresh one's state is.
+    let state_ok = room.version == 0 || change.state.is_none_or(|to| may_follow(room.state, to));
     check("state", state_ok, "a room that has been live is not scheduled again before it is closed");
     let distinct = |keys: &Vec<Key>| keys.iter().enumerate().all(|(i, key)| !keys[..i].contains(key));
     let matches_ok = change.matches.as_ref().is_none_or(|m| m.len() <= MATCHES_MAX && distinct(m));
@@ -142,7 +143,7 @@ mod tests {
     use std::time::Duration;
 
     fn room() -> Room {
-        Room::fresh("r")
+        Room { version: 1, ..Room::fresh("r") }
     }
 
     #[test]
@@ -154,7 +155,7 @@ mod tests {
             ..RoomChange::default()
         };
         let got = change(&room(), &wanted, Wall(1_000)).unwrap();
-        assert_eq!((got.room.version, got.room.rate), (1, 5));
+        assert_eq!((got.room.version, got.room.rate), (2, 5));
         let told = Config { slow_mode_seconds: Some(30), until_ts: Some(Some(Wall(61_000))), ..Config::default() };
         assert_eq!(got.config, told);
     }
@@ -184,5 +185,6 @@ mod tests {
         let closed = change(&room(), &to(RoomState::Closed), Wall(0)).unwrap().room;
         assert!(change(&room(), &to(RoomState::Scheduled), Wall(0)).is_err());
         assert!(change(&closed, &to(RoomState::Scheduled), Wall(0)).is_ok());
+        assert!(change(&Room::fresh("new"), &to(RoomState::Scheduled), Wall(0)).is_ok());
     }
 }

@@ -143,3 +143,23 @@ fn a_stream_is_renewed_through_its_own_room_alone() {
     assert_eq!((other.status, &other.json["code"]), (404, &json!("not_found")));
     assert_eq!(renew("r").status, 204);
 }
+
+#[test]
+fn a_room_is_made_scheduled_and_takes_scores_when_it_is_live() {
+    let server = Server::start(&[], &[]);
+    let ops = server.token("ops", &["region-ops"]);
+    let made = server.put_room("cup", &ops, json!({"state": "scheduled", "matches": ["final"]}));
+    assert_eq!((&made["state"], &made["version"]), (&json!("scheduled"), &json!(1)));
+    let backend = server.token("be", &["backend"]);
+    let goal =
+        json!({"match_id": "final", "event_id": "g", "provider": "p", "kind": "goal", "score": {"home": 1, "away": 0}});
+    let send = || server.http().call("POST", "/v1/score-event", Some(&backend), Some(&goal)).expect("an answer");
+    let early = send();
+    assert_eq!((early.status, &early.json["code"]), (409, &json!("room_state")));
+    server.put_room("cup", &ops, json!({"state": "live"}));
+    assert_eq!(send().status, 202);
+    assert_eq!(send().status, 200);
+    let again = json!({"state": "scheduled", "justification": "process test"});
+    let refused = server.http().call("PUT", "/admin/rooms/cup", Some(&ops), Some(&again)).expect("an answer");
+    assert_eq!((refused.status, &refused.json["code"]), (422, &json!("bad_field")));
+}
