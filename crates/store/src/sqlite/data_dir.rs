@@ -36,7 +36,8 @@ pub enum DataDirFault {
 
 impl DataDir {
     /// Opens the folder, making it (0700) when it is not there, and takes its lock.
-    /// Errors: `InUse` while another process has it; `NotOurs` when it is another user's or a private file in it is a link.
+    /// Errors: `InUse` while another process has it; `NotOurs` when it is another user's, a private file in it is a link, or
+    /// it is a folder that others use as well.
     pub fn open(path: &Path) -> Result<DataDir, DataDirFault> {
         let fault = |doing| move |source| DataDirFault::Io { path: path.into(), doing, source };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(fault("creating it"))?;
@@ -46,6 +47,11 @@ impl DataDir {
             return Err(DataDirFault::NotOurs { path, what: "belongs to another user" });
         }
         if about.mode() & 0o077 != 0 {
+            // Closing a shared folder, such as `/tmp`, to everyone else would be the end of more than this program.
+            if holds_other_things(&path).map_err(fault("looking into it"))? {
+                let what = "holds other things and is open to others; a data folder is a folder of its own";
+                return Err(DataDirFault::NotOurs { path, what });
+            }
             fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).map_err(fault("making it private"))?;
         }
         let lock = Arc::new(take_lock(&path)?);
@@ -101,6 +107,21 @@ pub fn next_epoch(head: Position, wall: Wall) -> Option<Epoch> {
     // A clock far in the future must not use up the epochs: 2^19 hours are the year 2083.
     let hours = if hours < 1 << 19 { hours } else { 0 };
     Epoch::new(u32::try_from((last + 1).max(hours)).ok()?)
+}
+
+/// Whether a folder that is no data folder yet holds anything but keys and settings made for one.
+fn holds_other_things(dir: &Path) -> io::Result<bool> {
+    if dir.join("format").exists() {
+        return Ok(false);
+    }
+    for entry in fs::read_dir(dir)? {
+        let name = PathBuf::from(entry?.file_name());
+        let expected = name.as_os_str() == "lock" || name.extension().is_some_and(|e| e == "key" || e == "toml");
+        if !expected {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn take_lock(dir: &Path) -> Result<File, DataDirFault> {
@@ -241,5 +262,21 @@ mod tests {
         assert_eq!(next(at(30_000), hour(25_000)), Some(30_001));
         assert_eq!(next(at(7), Wall(u64::MAX)), Some(8), "a broken clock does not use up the epochs");
         assert_eq!(next(at(Epoch::MAX), hour(1)), None);
+    }
+
+    #[test]
+    fn a_folder_that_others_use_is_refused_and_left_open_to_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(dir.path(), open.clone()).unwrap();
+        fs::write(dir.path().join("letter.txt"), "mine").unwrap();
+        assert!(matches!(DataDir::open(dir.path()), Err(DataDirFault::NotOurs { .. })));
+        assert_eq!(fs::metadata(dir.path()).unwrap().permissions().mode() & 0o777, 0o755);
+        fs::remove_file(dir.path().join("letter.txt")).unwrap();
+        fs::write(dir.path().join("signing.key"), "a key made before").unwrap();
+        drop(DataDir::open(dir.path()).unwrap());
+        fs::set_permissions(dir.path(), open).unwrap();
+        drop(DataDir::open(dir.path()).unwrap());
+        assert_eq!(fs::metadata(dir.path()).unwrap().permissions().mode() & 0o777, 0o700);
     }
 }
