@@ -4,6 +4,7 @@
 //! nor serde, reads no clock and does no I/O, so the embedded server, a cluster and the simulator run the same rules.
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod claims;
 pub mod dedupe;
 pub mod hash;

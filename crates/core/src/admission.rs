@@ -1,0 +1,333 @@
+//! How fast a gateway lets new streams in, and how long it tells the rest to stay away.
+//!
+//! A turnstile with a jar of tokens: the jar fills at the rate, holds no more than its size, and whoever comes in takes one.
+//! Over any time `t` it lets in at most `burst + rate * t`. Whoever finds it empty is told a wait and a spread: the spread
+//! is the time the turnstile needs for everyone who may be coming, so that clients who each draw a moment of it come no
+//! faster than they are let in.
+//!
+//! It must never let in more because its clock went back or its rate was changed. The awkward case is a room whose viewers
+//! were all dropped at once: it holds nobody, and everybody is coming. [`Demand`] therefore remembers how many it held.
+//!
+//! Numbers: a jar of 1.2 × the rate; a spread of 1 s to 5 min.
+
+use std::time::Duration;
+
+use crate::time::Mono;
+
+/// One token in the bucket's own unit: a microsecond at one a second.
+const TOKEN: u64 = 1_000_000;
+/// A client that was refused waits at least this, so that one that ignores the spread cannot spin.
+pub const RETRY_LEAST: Duration = Duration::from_millis(500);
+const SPREAD_LEAST: Duration = Duration::from_secs(1);
+const SPREAD_MOST: Duration = Duration::from_secs(300);
+/// Nobody is let in and nobody knows until when.
+const CLOSED_RETRY: Duration = Duration::from_secs(10);
+const CLOSED_SPREAD: Duration = Duration::from_secs(60);
+
+/// New streams a second, and how many at once. A rate of 0 lets nobody in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limit {
+    pub per_second: u32,
+    pub burst: u32,
+}
+
+impl Limit {
+    /// A rate with the usual jar, 1.2 times the rate.
+    pub fn steady(per_second: u32) -> Limit {
+        let burst = u64::from(per_second) * 12;
+        Limit { per_second, burst: u32::try_from(burst.div_ceil(10)).unwrap_or(u32::MAX) }
+    }
+}
+
+/// The wait of one who was not let in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refused {
+    pub retry_after: Duration,
+    pub spread: Duration,
+}
+
+/// The jar. It starts full.
+#[derive(Clone, Debug)]
+pub struct Bucket {
+    limit: Limit,
+    /// Millionths of a token.
+    held: u64,
+    at: Mono,
+}
+
+impl Bucket {
+    pub fn new(limit: Limit, now: Mono) -> Bucket {
+        Bucket { limit, held: u64::from(limit.burst) * TOKEN, at: now }
+    }
+
+    pub fn limit(&self) -> Limit {
+        self.limit
+    }
+
+    /// Another rate from now on. What the jar holds stays, up to its new size.
+    pub fn change(&mut self, limit: Limit, now: Mono) {
+        self.fill(now);
+        self.limit = limit;
+        self.held = self.held.min(u64::from(limit.burst) * TOKEN);
+    }
+
+    /// Lets one in. `sockets` is how many may be coming, [`Demand::sockets`].
+    /// Errors: how long to stay away; nothing is taken then.
+    pub fn take(&mut self, sockets: u64, now: Mono) -> Result<(), Refused> {
+        self.fill(now);
+        if self.limit.per_second == 0 {
+            return Err(Refused { retry_after: CLOSED_RETRY, spread: CLOSED_SPREAD });
+        }
+        if self.held >= TOKEN {
+            self.held -= TOKEN;
+            return Ok(());
+        }
+        let until_one = (TOKEN - self.held).div_ceil(u64::from(self.limit.per_second));
+        Err(Refused {
+            retry_after: Duration::from_micros(until_one).max(RETRY_LEAST),
+            spread: spread(sockets, self.limit.per_second),
+        })
+    }
+
+    fn fill(&mut self, now: Mono) {
+        let passed = now.since(self.at).as_micros() as u64;
+        self.at = self.at.max(now);
+        let more = passed.saturating_mul(u64::from(self.limit.per_second));
+        self.held = self.held.saturating_add(more).min(u64::from(self.limit.burst) * TOKEN);
+    }
+}
+
+/// The time in which `sockets` come back at no more than `per_second`.
+pub fn spread(sockets: u64, per_second: u32) -> Duration {
+    if per_second == 0 {
+        return CLOSED_SPREAD;
+    }
+    let millis = sockets.saturating_mul(1_000).div_ceil(u64::from(per_second));
+    Duration::from_millis(millis).clamp(SPREAD_LEAST, SPREAD_MOST)
+}
+
+/// How many sockets a room may have coming: those it held lately, or those it holds and those it sent away just now.
+#[derive(Clone, Default, Debug)]
+pub struct Demand {
+    held: Window,
+    refused: Window,
+}
+
+/// Whoever was dropped comes back within the usual resume window, or has left.
+const HELD_FOR: Duration = Duration::from_secs(300);
+/// Who is sent away again is counted again: a short memory keeps that small.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
+
+impl Demand {
+    /// The room holds `viewers` now.
+    pub fn held(&mut self, viewers: u64, now: Mono) {
+        self.held.turn(HELD_FOR, now);
+        self.held.current = self.held.current.max(viewers);
+    }
+
+    /// One more was sent away.
+    pub fn refused(&mut self, now: Mono) {
+        self.refused.turn(REFUSED_FOR, now);
+        self.refused.current += 1;
+    }
+
+    pub fn sockets(&mut self, viewers: u64, now: Mono) -> u64 {
+        self.held.turn(HELD_FOR, now);
+        self.refused.turn(REFUSED_FOR, now);
+        let held = self.held.current.max(self.held.last);
+        held.max(viewers + self.refused.current + self.refused.last)
+    }
+}
+
+/// A value of this period and of the one before it.
+#[derive(Clone, Default, Debug)]
+struct Window {
+    began: Mono,
+    current: u64,
+    last: u64,
+}
+
+impl Window {
+    fn turn(&mut self, length: Duration, now: Mono) {
+        let passed = now.since(self.began);
+        if passed < length {
+            return;
+        }
+        self.last = if passed < length * 2 { self.current } else { 0 };
+        self.current = 0;
+        self.began = now;
+    }
+}
+
+/// An emptying of a gateway, paced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Drain {
+    pub began: Mono,
+    pub over: Duration,
+}
+
+impl Drain {
+    /// How many of `left` viewers are sent away now, when the next look is `step` later: the same share each time, and all
+    /// of them at the end.
+    pub fn slice(&self, left: usize, step: Duration, now: Mono) -> usize {
+        let remaining = (self.began + self.over).since(now);
+        if remaining < step {
+            return left;
+        }
+        let looks = (remaining.as_micros() / step.as_micros().max(1)).max(1) as usize + 1;
+        left.div_ceil(looks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cmp::Reverse;
+    use std::collections::BinaryHeap;
+    use std::time::Duration;
+
+    use super::{Bucket, Demand, Drain, Limit, RETRY_LEAST, spread};
+    use crate::rng::Rng;
+    use crate::time::Mono;
+
+    const RATE: u32 = 200;
+
+    fn at(millis: u64) -> Mono {
+        Mono(1_000_000 + millis * 1_000)
+    }
+
+    #[test]
+    fn a_full_jar_passes_at_once_and_then_the_rate_holds() {
+        let limit = Limit::steady(RATE);
+        assert_eq!(limit.burst, 240);
+        let mut bucket = Bucket::new(limit, at(0));
+        assert_eq!((0..500).filter(|_| bucket.take(0, at(0)).is_ok()).count(), 240);
+        assert_eq!((0..500).filter(|_| bucket.take(0, at(100)).is_ok()).count(), 20);
+        assert_eq!((0..500).filter(|_| bucket.take(0, at(60_000)).is_ok()).count(), 240);
+    }
+
+    #[test]
+    fn no_stretch_of_time_lets_in_more_than_the_jar_and_the_rate() {
+        let mut rng = Rng::new(7);
+        for _ in 0..20 {
+            let limit = Limit::steady(1 + rng.below(400) as u32);
+            let mut bucket = Bucket::new(limit, at(0));
+            let mut passed = Vec::new();
+            let mut now = 0;
+            for _ in 0..600 {
+                now += rng.below(20);
+                if bucket.take(0, at(now)).is_ok() {
+                    passed.push(now);
+                }
+            }
+            for (i, from) in passed.iter().enumerate() {
+                for (j, to) in passed.iter().enumerate().skip(i) {
+                    let most = u64::from(limit.burst) + u64::from(limit.per_second) * (to - from) / 1_000;
+                    assert!((j - i) as u64 <= most, "{limit:?}: {} from {from} to {to}", j - i + 1);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_rate_of_zero_lets_nobody_in_and_says_to_stay_away_long() {
+        let mut bucket = Bucket::new(Limit::steady(0), at(0));
+        let refused = bucket.take(10, at(0)).unwrap_err();
+        assert!(bucket.take(10, at(3_600_000)).is_err());
+        assert_eq!((refused.retry_after.as_secs(), refused.spread.as_secs()), (10, 60));
+    }
+
+    #[test]
+    fn a_clock_going_back_or_a_new_rate_lets_in_nobody_extra() {
+        let mut bucket = Bucket::new(Limit::steady(RATE), at(10_000));
+        for _ in 0..240 {
+            bucket.take(0, at(10_000)).unwrap();
+        }
+        assert!(bucket.take(0, at(1_000)).is_err());
+        assert!(bucket.take(0, at(10_000)).is_err());
+        bucket.change(Limit::steady(10_000), at(10_000));
+        assert!(bucket.take(0, at(10_000)).is_err());
+        bucket.change(Limit::steady(1), at(20_000));
+        assert_eq!((0..100).filter(|_| bucket.take(0, at(20_000)).is_ok()).count(), 2);
+    }
+
+    #[test]
+    fn r32_the_spread_is_the_rooms_sockets_over_the_rate() {
+        assert_eq!(spread(1_000_000, 16_700), Duration::from_millis(59_881));
+        assert_eq!(spread(2_000, 200), Duration::from_secs(10));
+        assert_eq!(spread(3, 200), Duration::from_secs(1));
+        assert_eq!(spread(u64::MAX, 1), Duration::from_secs(300));
+    }
+
+    #[test]
+    fn a_room_that_lost_everyone_still_knows_how_many_come_back() {
+        let mut demand = Demand::default();
+        demand.held(2_000, at(0));
+        assert_eq!(demand.sockets(0, at(1_000)), 2_000);
+        assert_eq!(demand.sockets(0, at(299_000)), 2_000);
+        assert_eq!(demand.sockets(40, at(700_000)), 40);
+    }
+
+    #[test]
+    fn those_sent_away_just_now_are_counted_until_they_had_time_to_return() {
+        let mut demand = Demand::default();
+        for _ in 0..500 {
+            demand.refused(at(0));
+        }
+        assert_eq!(demand.sockets(240, at(1)), 740);
+        assert_eq!(demand.sockets(740, at(30_000)), 740);
+    }
+
+    /// The storm as a rule: clients that honour what they are told.
+    fn storm(n: u64, held_before: u64, seed: u64) -> (Duration, Duration) {
+        let mut rng = Rng::new(seed);
+        let mut bucket = Bucket::new(Limit::steady(RATE), at(0));
+        let mut demand = Demand::default();
+        demand.held(held_before, at(0));
+        let mut coming: BinaryHeap<Reverse<Mono>> = (0..n).map(|_| Reverse(at(rng.below(200)))).collect();
+        let (mut inside, mut last, mut widest) = (0, at(0), Duration::ZERO);
+        while let Some(Reverse(now)) = coming.pop() {
+            let sockets = demand.sockets(inside, now);
+            match bucket.take(sockets, now) {
+                Ok(()) => {
+                    inside += 1;
+                    demand.held(inside, now);
+                    last = now;
+                }
+                Err(refused) => {
+                    assert!(refused.retry_after >= RETRY_LEAST);
+                    demand.refused(now);
+                    widest = widest.max(refused.spread);
+                    let drawn = rng.below(refused.spread.as_millis() as u64 + 1);
+                    coming.push(Reverse(now + refused.retry_after + Duration::from_millis(drawn)));
+                }
+            }
+        }
+        (last.since(at(0)), widest)
+    }
+
+    #[test]
+    fn a_storm_is_back_within_twice_the_spread_whether_the_room_was_known_or_not() {
+        for seed in 0..20 {
+            let (took, widest) = storm(2_000, 2_000, seed);
+            assert!(took <= widest * 2, "seed {seed}: {took:?} of {widest:?}");
+            let (took, widest) = storm(2_000, 0, seed);
+            assert!(took <= widest * 2, "seed {seed}, a new room: {took:?} of {widest:?}");
+        }
+    }
+
+    #[test]
+    fn a_drain_sends_away_equal_slices_and_everyone_by_its_end() {
+        let drain = Drain { began: at(0), over: Duration::from_secs(10) };
+        let step = Duration::from_millis(100);
+        let (mut left, mut most) = (1_000, 0);
+        for look in 0..=100 {
+            let slice = drain.slice(left, step, at(look * 100));
+            most = most.max(slice);
+            left -= slice;
+            assert!(look >= 95 || left > 0, "nobody left after {look} looks");
+        }
+        assert_eq!(left, 0);
+        assert!(most <= 12, "{most} at once");
+        assert_eq!(drain.slice(7, step, at(60_000)), 7);
+    }
+}
