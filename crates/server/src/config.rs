@@ -10,6 +10,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use grandstand_core::admission;
+
 use crate::auth::door::{Network, Origin};
 use crate::auth::files;
 use crate::auth::token::{TrustedKey, parse_jwks};
@@ -124,6 +126,8 @@ pub struct Config {
     pub streams_per_user: u32,
     pub streams_per_address: u32,
     pub exempt: Vec<Network>,
+    /// New streams a second over all transports; `None`: unlimited.
+    pub admission: Option<admission::Limit>,
     pub score_rate: u32,
     pub score_burst: u32,
     pub jwks_file: Option<PathBuf>,
@@ -222,6 +226,13 @@ const KEYS: &[Key] = &[
         "Streams of one IPv4 address or IPv6 /64 over all transports.",
     ),
     key("limits.exempt", Takes::List, "[]", "Networks without address limits (10.0.0.0/8); loopback never has them."),
+    key(
+        "admission.rate",
+        Takes::Number,
+        "",
+        "New streams a second, over all transports; without it there is no limit.",
+    ),
+    key("admission.burst", Takes::Number, "", "New streams at once, and after a pause; without it 1.2 times the rate."),
     key("limits.score_rate", Takes::Number, "20", "Score events of one match a second."),
     key("limits.score_burst", Takes::Number, "100", "Score events of one match at once."),
     key(
@@ -407,6 +418,7 @@ impl Reader {
             streams_per_user: self.number("limits.streams_per_user", 1, 1_000_000) as u32,
             streams_per_address: self.number("limits.streams_per_address", 1, 1_000_000) as u32,
             exempt: self.each("limits.exempt", "is not a network such as 10.0.0.0/8", Network::parse),
+            admission: self.admission(),
             score_rate: self.number("limits.score_rate", 1, 1_000_000) as u32,
             score_burst: self.number("limits.score_burst", 1, 1_000_000) as u32,
             jwks_file: self.text("auth.jwks_file").map(|p| self.base.join(p)),
@@ -429,6 +441,19 @@ impl Reader {
         }
         self.relations(&mut config);
         config
+    }
+
+    fn admission(&mut self) -> Option<admission::Limit> {
+        let rate = self.given_number("admission.rate", 1, 1_000_000);
+        let burst = self.given_number("admission.burst", 1, 10_000_000);
+        let Some(rate) = rate else {
+            if burst.is_some() {
+                self.fault("admission.burst", "says nothing without admission.rate");
+            }
+            return None;
+        };
+        let steady = admission::Limit::steady(rate);
+        Some(admission::Limit { burst: burst.unwrap_or(steady.burst), ..steady })
     }
 
     fn relations(&mut self, config: &mut Config) {
@@ -550,6 +575,12 @@ impl Reader {
             }
             _ => from,
         }
+    }
+
+    /// A number that has no default.
+    fn given_number(&mut self, name: &str, from: u32, to: u32) -> Option<u32> {
+        self.value(name)?;
+        Some(self.number(name, from.into(), to.into()) as u32)
     }
 
     fn list(&self, name: &str) -> Vec<String> {

@@ -15,6 +15,7 @@ mod comments;
 mod demo;
 mod entry;
 mod export;
+mod gateways;
 mod health;
 mod internal;
 mod metrics;
@@ -46,6 +47,7 @@ use http_body_util::BodyExt;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tower::ServiceExt;
 
+use crate::admission::Admission;
 use crate::auth::door;
 use crate::auth::ticket::Tickets;
 use crate::auth::token::{SigningKey, Verifier};
@@ -74,6 +76,7 @@ pub struct Deps {
     pub tickets: Arc<Tickets>,
     pub tallies: Tallies,
     pub metrics: Arc<Metrics>,
+    pub admission: Arc<Admission>,
 }
 
 /// The role's state, shared by all requests.

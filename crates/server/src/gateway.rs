@@ -33,6 +33,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::mpsc;
 
+use crate::admission::Admission;
 use crate::auth::door::{Network, Origin};
 use crate::auth::ticket::Tickets;
 use crate::auth::token::Verifier;
@@ -69,6 +70,7 @@ pub struct Deps {
     pub tickets: Arc<Tickets>,
     pub metrics: Arc<Metrics>,
     pub tallies: Tallies,
+    pub admission: Arc<Admission>,
 }
 
 /// What all workers of the process share.
@@ -81,6 +83,7 @@ struct Shared {
     tickets: Arc<Tickets>,
     metrics: Arc<Metrics>,
     tallies: Tallies,
+    admission: Arc<Admission>,
     streams: StreamTable,
     polls: Polls,
     /// The conformance route exists.
@@ -118,6 +121,7 @@ pub fn start(settings: Settings, deps: Deps) -> io::Result<Gateway> {
         tickets: deps.tickets,
         metrics: deps.metrics,
         tallies: deps.tallies,
+        admission: deps.admission,
         settings,
     });
     let mut threads = Vec::new();

@@ -3,6 +3,7 @@
 //! The roles never import each other; they meet in [`link`] alone.
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod auth;
 pub mod clock;
 pub mod config;

@@ -17,6 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use grandstand_core::admission::Demand;
 use grandstand_core::ids::{Epoch, EventId, Position, Pseq};
 use grandstand_core::names::{ClientMsgId, RoomId, UserId};
 use grandstand_core::owner::answer::Answer;
@@ -803,6 +804,8 @@ pub struct RoomTally {
     pub viewers: AtomicI64,
     pub delivered: AtomicU64,
     pub skipped: AtomicU64,
+    /// How many may be coming: what the spread of a refusal is sized by.
+    pub demand: Mutex<Demand>,
 }
 
 /// The tallies of all rooms with viewers now, or that told viewers something since the process started.

@@ -52,6 +52,33 @@ impl Resumed {
     }
 }
 
+/// Why a new stream was refused by a limit of the gateway.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Refused {
+    /// The rate of new streams.
+    Rate,
+    /// The rate is 0.
+    Closed,
+    /// The gateway is being emptied.
+    Drain,
+    User,
+    Address,
+}
+
+impl Refused {
+    pub const ALL: [Refused; 5] = [Refused::Rate, Refused::Closed, Refused::Drain, Refused::User, Refused::Address];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Refused::Rate => "rate",
+            Refused::Closed => "closed",
+            Refused::Drain => "drain",
+            Refused::User => "user",
+            Refused::Address => "address",
+        }
+    }
+}
+
 /// Upper bounds of the loop-lag buckets in microseconds; above the last is the rest.
 pub const LAG_BOUNDS: [u64; 8] = [500, 1_000, 2_000, 5_000, 10_000, 50_000, 250_000, 1_000_000];
 
@@ -73,6 +100,10 @@ pub struct Metrics {
     /// Streams ended by the server, by close code in the order of `CloseCode::ALL`.
     pub closed: [AtomicU64; CloseCode::ALL.len()],
     pub resumed: [AtomicU64; 5],
+    /// Streams let in: each took its place in the rate of new streams, where there is one.
+    pub admitted: AtomicU64,
+    /// Streams refused by a limit, in the order of `Refused::ALL`.
+    pub refused: [AtomicU64; Refused::ALL.len()],
     /// Frames with room events, the events in them, their bytes: written or kept as the rest of one frame.
     pub frames: AtomicU64,
     pub delivered: AtomicU64,
@@ -103,6 +134,10 @@ impl Metrics {
 
     pub fn add_resumed(&self, how: Resumed) {
         add(&self.resumed[how as usize], 1);
+    }
+
+    pub fn add_refused(&self, why: Refused) {
+        add(&self.refused[why as usize], 1);
     }
 
     pub fn add_lag(&self, micros: u64) {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use grandstand_store::sqlite::{DataDir, DataDirFault, Durability as StoreDurability};
 use tokio::sync::mpsc;
 
+use crate::admission::Admission;
 use crate::auth::files;
 use crate::auth::ticket::Tickets;
 use crate::auth::token::{KeyFault, SigningKey, Verifier};
@@ -93,6 +94,7 @@ pub fn start(config: Config) -> Result<Running, StartFault> {
     let verifier = Arc::new(verifier);
     let tickets = Arc::new(Tickets::new(&secret, clock::wall()));
     let (metrics, tallies) = (Arc::new(Metrics::new()), Tallies::default());
+    let admission = Arc::new(Admission::new(config.admission, clock::mono()));
     let deps = control::Deps {
         config: config.clone(),
         shard: shard.clone(),
@@ -102,6 +104,7 @@ pub fn start(config: Config) -> Result<Running, StartFault> {
         tickets: tickets.clone(),
         tallies: tallies.clone(),
         metrics: metrics.clone(),
+        admission: admission.clone(),
     };
     let control =
         control::start(deps, from_gateway).map_err(|fault| StartFault::Control(config.internal_listen, fault))?;
@@ -117,7 +120,16 @@ pub fn start(config: Config) -> Result<Running, StartFault> {
         exempt: config.exempt.clone(),
         drain: DRAIN,
     };
-    let deps = gateway::Deps { shard: shard.clone(), workers, control: requests, verifier, tickets, metrics, tallies };
+    let deps = gateway::Deps {
+        shard: shard.clone(),
+        workers,
+        control: requests,
+        verifier,
+        tickets,
+        metrics,
+        tallies,
+        admission,
+    };
     let gateway = gateway::start(settings, deps).map_err(|fault| StartFault::Listen(config.listen, fault))?;
     Ok(Running { address: gateway.address, internal: control.internal, shard, gateway, control, join })
 }

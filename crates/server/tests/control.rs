@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use grandstand_server::admission::Admission;
 use grandstand_server::auth::ticket::Tickets;
 use grandstand_server::auth::token::{Claims, SigningKey, Verifier};
 use grandstand_server::clock;
@@ -26,7 +27,7 @@ struct Stand {
     tickets: Arc<Tickets>,
     tallies: Tallies,
     join: Option<ShardJoin>,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 struct Answer {
@@ -69,13 +70,14 @@ impl Stand {
             (deps.signing.clone().expect("it has a key"), deps.tickets.clone(), deps.tallies.clone());
         let control = Control::new(deps);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        Stand { control, signing, runtime, tickets, tallies, join: Some(join), _dir: dir }
+        Stand { control, signing, runtime, tickets, tallies, join: Some(join), dir }
     }
 }
 
 fn deps(sources: &Sources) -> (Deps, ShardJoin, tempfile::TempDir) {
-    let config = Config::load(sources).unwrap_or_else(|faults| panic!("{faults:?}"));
+    let mut config = Config::load(sources).unwrap_or_else(|faults| panic!("{faults:?}"));
     let dir = tempfile::tempdir().unwrap();
+    config.data = dir.path().to_owned();
     let signing = Arc::new(SigningKey::in_folder(dir.path()).unwrap());
     let verifier = Verifier::new(Some(&signing), vec![], None, None, vec![]).unwrap();
     let workers = Workers::new(1);
@@ -91,6 +93,7 @@ fn deps(sources: &Sources) -> (Deps, ShardJoin, tempfile::TempDir) {
         tickets,
         tallies: Tallies::default(),
         metrics: Arc::new(Metrics::new()),
+        admission: Arc::new(Admission::new(None, clock::mono())),
     };
     (deps, join, dir)
 }
@@ -222,6 +225,65 @@ fn a_backend_publishes_as_its_users_and_the_key_is_theirs() {
     let snapshot = stand.get("/v1/rooms/a/snapshot").ok();
     let user = &snapshot["recent_comments"][0]["user"];
     assert_eq!(*user, json!({"id": "ann", "display": "Shown", "badges": ["mod"]}));
+}
+
+// ---- gateways
+
+#[test]
+fn an_operator_changes_admission_and_drains_and_both_are_recorded_first() {
+    let stand = development();
+    let op = stand.token("op", &["region-ops"]);
+    let listed = |stand: &Stand| stand.get_as(&op, "/admin/gateways").ok()["gateways"][0].clone();
+    let before = listed(&stand);
+    assert_eq!(
+        (&before["id"], &before["state"], &before["admission"]),
+        (&json!("local"), &json!("open"), &Value::Null)
+    );
+    let set = |what: &str, body: Value| stand.post(&op, &format!("/admin/gateways/local/{what}"), &body);
+    let after = set("admission", json!({"rate": 200, "justification": "kick-off"})).ok();
+    assert_eq!(after["admission"], json!({"rate": 200, "burst": 240}));
+    assert_eq!(stand.get("/healthz/ready").status, 200);
+    let drained = set("drain", json!({"seconds": 30, "justification": "new kernel"})).ok();
+    assert_eq!((&drained["state"], &drained["drain"]["seconds"]), (&json!("draining"), &json!(30)));
+    let unready = stand.get("/healthz/ready");
+    assert_eq!((unready.status, &unready.json()["reason"]), (503, &json!("draining")));
+    assert!(unready.json()["load"]["streams"].is_u64());
+    set("admission", json!({"justification": "done"})).ok();
+    let last = listed(&stand);
+    assert_eq!((&last["state"], &last["admission"], &last["drain"]), (&json!("open"), &Value::Null, &Value::Null));
+    assert_eq!((&last["changed"]["by"], &last["changed"]["justification"]), (&json!("op"), &json!("done")));
+    let audit = std::fs::read_to_string(stand.dir.path().join("audit.jsonl")).unwrap();
+    let lines: Vec<Value> = audit.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let whys: Vec<&str> = lines.iter().map(|line| line["justification"].as_str().unwrap()).collect();
+    assert_eq!(whys, ["kick-off", "new kernel", "done"]);
+    assert_eq!((&lines[1]["actor"], &lines[1]["given"]), (&json!("op"), &json!({"seconds": 30})));
+}
+
+#[test]
+fn a_change_of_a_gateway_needs_its_role_a_reason_and_a_sane_number() {
+    let stand = development();
+    let op = stand.token("op", &["region-ops"]);
+    let path = "/admin/gateways/local/admission";
+    let good = json!({"rate": 1, "justification": "j"});
+    let moderator = stand.token("mod", &["room-mod", "backend"]);
+    assert_eq!(stand.post(&moderator, path, &good).code(), (403, "not_allowed".into()));
+    assert_eq!(stand.send("POST", None, path, &good).code(), (401, "no_token".into()));
+    assert_eq!(stand.get("/admin/gateways").code(), (401, "no_token".into()));
+    assert_eq!(stand.post(&op, "/admin/gateways/other/drain", &good).code(), (404, "not_found".into()));
+    for bad in [
+        json!({"rate": 1}),
+        json!({"rate": -1, "justification": "j"}),
+        json!({"rate": 1.5, "justification": "j"}),
+        json!({"rate": 1_000_001, "justification": "j"}),
+        json!({"burst": 5, "justification": "j"}),
+        json!({"rate": 5, "burst": 0, "justification": "j"}),
+    ] {
+        assert_eq!(stand.post(&op, path, &bad).code(), (422, "bad_field".into()), "{bad}");
+    }
+    for bad in [json!({"justification": "j"}), json!({"seconds": 3_601, "justification": "j"})] {
+        assert_eq!(stand.post(&op, "/admin/gateways/local/drain", &bad).code(), (422, "bad_field".into()), "{bad}");
+    }
+    assert!(!stand.dir.path().join("audit.jsonl").exists());
 }
 
 // ---- guests, tickets, doors

@@ -41,13 +41,14 @@ impl Control {
         }
     }
 
-    /// 200 when the log is recovered and writable, else 503 with the reason.
+    /// 200 when the log is recovered and writable and viewers are not being sent away, else 503 with the reason.
     pub(super) fn readiness(&self) -> Response<Body> {
         let status = self.deps.shard.status();
-        let reason = match (status.ready(), status.no_space()) {
-            (false, _) => Some("not_ready"),
-            (true, true) => Some("no_space"),
-            (true, false) => None,
+        let reason = match (status.ready(), status.no_space(), self.deps.admission.is_draining()) {
+            (false, ..) => Some("not_ready"),
+            (true, true, _) => Some("no_space"),
+            (true, false, true) => Some("draining"),
+            (true, false, false) => None,
         };
         let code = if reason.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         let body = json!({
@@ -56,6 +57,7 @@ impl Control {
             "durability": status.durability(),
             "epoch": status.epoch().map(|e| e.value()),
             "head": status.head().value(),
+            "load": self.load(),
         });
         answer_json(code, &body)
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use grandstand_wire::codes::CloseCode;
 
 use super::Control;
-use crate::metrics::{LAG_BOUNDS, Resumed, Transport, read};
+use crate::metrics::{LAG_BOUNDS, Refused, Resumed, Transport, read};
 
 /// Everything this process counts.
 pub fn text(control: &Control) -> String {
@@ -85,6 +85,17 @@ fn gateway(control: &Control, page: &mut Page) {
     for (n, code) in m.closed.iter().zip(CloseCode::ALL) {
         page.line("streams_closed_total", &[("code", &code.code().to_string())], read(n));
     }
+    page.one("streams_admitted_total", "counter", "Streams let into a room.", read(&m.admitted));
+    page.family("streams_refused_total", "counter", "Streams refused by a limit of the gateway, by reason.");
+    for why in Refused::ALL {
+        page.line("streams_refused_total", &[("reason", why.name())], read(&m.refused[why as usize]));
+    }
+    let limit = control.deps.admission.view().limit;
+    page.family("admission_rate", "gauge", "New streams taken a second; absent where there is no limit.");
+    if let Some(limit) = limit {
+        page.line("admission_rate", &[], limit.per_second);
+    }
+    page.one("draining", "gauge", "1 while viewers are sent away.", u64::from(control.deps.admission.is_draining()));
     page.family("resumes_total", "counter", "Cursors by how they were answered.");
     for how in Resumed::ALL {
         page.line("resumes_total", &[("answer", how.name())], read(&m.resumed[how as usize]));

@@ -8,7 +8,7 @@ use axum::routing::{MethodRouter, delete, get, post};
 use grandstand_wire::codes::ErrorCode;
 
 use super::answer::Problem;
-use super::{Control, comments, demo, entry, export, health, moderation, pages, rooms, scores, snapshot};
+use super::{Control, comments, demo, entry, export, gateways, health, moderation, pages, rooms, scores, snapshot};
 
 /// What the router holds: the role, which holds the router.
 #[derive(Clone)]
@@ -54,6 +54,9 @@ fn routes() -> Vec<Route> {
         (&["GET", "POST"], "/v1/rooms/{room}/gifts", get(entry::not_built).post(entry::not_built)),
         (&["GET", "PUT"], "/admin/rooms/{room}", get(rooms::get).put(rooms::put)),
         (&["GET"], "/admin/rooms/{room}/export", get(export::get)),
+        (&["GET"], "/admin/gateways", get(gateways::list)),
+        (&["POST"], "/admin/gateways/{gateway}/admission", post(gateways::admission)),
+        (&["POST"], "/admin/gateways/{gateway}/drain", post(gateways::drain)),
         (&["POST"], "/admin/rooms/{room}/slow-mode", post(moderation::slow_mode)),
         (&["POST"], "/admin/rooms/{room}/state", post(moderation::state)),
         (&["POST"], "/admin/rooms/{room}/retract", post(moderation::retract)),

@@ -56,6 +56,12 @@ impl Polls {
         (older, held.answered.map_or(now, |at| at + ANSWER_GAP).max(now))
     }
 
+    /// Whether the line was answered lately: a call on it goes on with a stream that was let in before.
+    pub fn goes_on(&self, line: Line, now: Mono) -> bool {
+        let lines = self.shard(line);
+        lines.get(&line).and_then(|held| held.answered).is_some_and(|at| now.since(at) < FORGET)
+    }
+
     /// `by` was answered or is gone.
     pub fn leave(&self, line: Line, by: ConnKey, answered: bool, now: Mono) {
         let mut lines = self.shard(line);

@@ -37,6 +37,7 @@ use super::streams;
 use super::viewer::{Hold, Joining, Member, NOWHERE, Opening, PollCall, Rare, Stage, Viewer};
 use super::web;
 use super::worker::{LINGER, Worker};
+use crate::admission;
 use crate::auth::token::AuthFault;
 use crate::auth::{self, Denied, Identity, Role, door};
 use crate::failpoint;
@@ -209,7 +210,8 @@ impl Worker {
         if let Some(code) = refused {
             return self.close(slot, code);
         }
-        if self.draining {
+        if self.draining || self.shared.admission.is_draining() {
+            self.shared.metrics.add_refused(metrics::Refused::Drain);
             return self.close(slot, CloseCode::Drain);
         }
         if !self.shared.shard.status().ready() {
@@ -331,39 +333,63 @@ impl Worker {
         if member == 0 {
             let anonymous_view = info.settings.anonymous_view;
             viewer.session.set_anonymous_view(anonymous_view);
-            if !self.count_in(slot) {
+            if let Err(full) = self.count_in(slot) {
+                self.shared.metrics.add_refused(match full {
+                    streams::Full::User => metrics::Refused::User,
+                    streams::Full::Address => metrics::Refused::Address,
+                });
                 return self.close(slot, CloseCode::TooMany);
             }
+            if let Err(refused) = self.take_turn(slot, idx) {
+                self.shared.metrics.add_refused(match refused.closed {
+                    true => metrics::Refused::Closed,
+                    false => metrics::Refused::Rate,
+                });
+                return self.close_with(slot, CloseCode::TooMany, Some(refused.delay));
+            }
+            metrics::add(&self.shared.metrics.admitted, 1);
         }
         self.judge_cursor(slot, member, idx);
         self.publish_early(slot);
     }
 
-    /// Counts the stream against its user's and address's limits. False when one is reached.
-    fn count_in(&mut self, slot: usize) -> bool {
+    /// Takes the new stream's place in the rate of new streams. A backend has no limit; a poll on a line that was answered
+    /// lately is no new stream.
+    /// Errors: how long the client stays away.
+    fn take_turn(&mut self, slot: usize, idx: usize) -> Result<(), admission::Refused> {
+        let now = self.now;
+        let Some(viewer) = self.viewer(slot) else { return Ok(()) };
+        let backend = viewer.identity.as_ref().is_some_and(|who| who.is_backend());
+        let line = viewer.opening.as_ref().and_then(|o| o.poll.as_ref()).map(|call| call.line);
+        if backend || line.is_some_and(|line| self.shared.polls.goes_on(line, now)) {
+            return Ok(());
+        }
+        let tally = &self.rooms[idx].tally;
+        let viewers = tally.viewers.load(Ordering::Relaxed).max(0) as u64;
+        self.shared.admission.admit(&tally.demand, viewers, now)
+    }
+
+    /// Counts the stream against its user's and address's limits.
+    /// Errors: the limit that is reached.
+    fn count_in(&mut self, slot: usize) -> Result<(), streams::Full> {
         let peer = self.conns[slot].peer;
         let exempt = door::is_exempt(&peer, &self.shared.settings.exempt);
-        let Some(viewer) = self.viewer(slot) else { return true };
+        let Some(viewer) = self.viewer(slot) else { return Ok(()) };
         if viewer.held.is_some() {
-            return true;
+            return Ok(());
         }
         let who = viewer.identity.as_ref();
         let backend = who.is_some_and(|w| w.is_backend());
         let user = who.filter(|_| !backend).map(|w| w.user.clone());
         let address = (!exempt && !backend).then_some(peer.ip());
         if user.is_none() && address.is_none() {
-            return true;
+            return Ok(());
         }
-        let held: Result<_, streams::Full> = self.shared.streams.enter(user, address);
-        match held {
-            Ok(held) => {
-                if let Some(viewer) = self.viewer(slot) {
-                    viewer.held = Some(Box::new(held));
-                }
-                true
-            }
-            Err(_) => false,
+        let held = self.shared.streams.enter(user, address)?;
+        if let Some(viewer) = self.viewer(slot) {
+            viewer.held = Some(Box::new(held));
         }
+        Ok(())
     }
 
     fn judge_cursor(&mut self, slot: usize, member: usize, idx: usize) {

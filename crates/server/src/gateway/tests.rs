@@ -20,7 +20,10 @@ use grandstand_wire::ws::{self, FrameReader, Incoming, Limits, Opcode, Side};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+mod admission;
+
 use super::{Deps, Gateway, Settings, StreamLimits};
+use crate::admission::Admission;
 use crate::auth::ticket::Tickets;
 use crate::auth::token::{Claims, SigningKey, Verifier};
 use crate::clock;
@@ -76,6 +79,7 @@ struct Stage {
     tickets: Arc<Tickets>,
     tallies: Tallies,
     metrics: Arc<Metrics>,
+    admission: Arc<Admission>,
     over: Arc<AtomicBool>,
     _dir: tempfile::TempDir,
 }
@@ -157,6 +161,7 @@ fn stage_with(n_workers: u16, stream_limits: StreamLimits) -> Stage {
     let tickets = Arc::new(Tickets::new(&[7; 32], clock::wall()));
     let metrics = Arc::new(Metrics::new());
     let tallies = Tallies::default();
+    let admission = Arc::new(Admission::new(None, clock::mono()));
     let settings = Settings {
         listen: "127.0.0.1:0".parse().unwrap(),
         origins: vec![crate::auth::door::Origin::parse("https://listed.example").unwrap()],
@@ -172,11 +177,13 @@ fn stage_with(n_workers: u16, stream_limits: StreamLimits) -> Stage {
         verifier,
         tickets: tickets.clone(),
         metrics: metrics.clone(),
+        admission: admission.clone(),
         tallies: tallies.clone(),
     };
     let gateway = super::start(settings, deps).unwrap();
     let address = gateway.address;
-    Stage { gateway: Some(gateway), address, log, workers, key, tickets, tallies, metrics, over, _dir: dir }
+    let gateway = Some(gateway);
+    Stage { gateway, address, log, workers, key, tickets, tallies, metrics, admission, over, _dir: dir }
 }
 
 fn append(

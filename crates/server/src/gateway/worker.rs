@@ -48,6 +48,8 @@ const ACCEPTS_A_TURN: usize = 128;
 pub(super) const LINGER: Duration = Duration::from_secs(2);
 /// From a stop to the end of the worker, whatever is unwritten.
 const STOP_WAIT: Duration = Duration::from_secs(3);
+/// Between two slices of a paced drain.
+const SLICE: Duration = Duration::from_millis(100);
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// A listener that could not accept tries again then.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -83,6 +85,8 @@ pub(super) struct Worker {
     pub n_requests: u64,
     pub draining: bool,
     pub drain: Delay,
+    /// When the next slice of a paced drain is sent away.
+    slice_at: Option<Mono>,
     stop_at: Option<Mono>,
     housekeeping_at: Mono,
     accept_at: Option<Mono>,
@@ -127,6 +131,7 @@ impl Worker {
             n_requests: 0,
             draining: false,
             drain,
+            slice_at: None,
             stop_at: None,
             housekeeping_at: now,
             accept_at: None,
@@ -188,7 +193,8 @@ impl Worker {
         }
         let window = self.windows.first().map(|(at, _)| *at);
         let next = [self.wheel.next(), window, Some(self.housekeeping_at), self.accept_at, self.stop_at, self.walk_at];
-        let next = next.into_iter().flatten().min();
+        let next = next.into_iter().chain([self.slice_at]);
+        let next = next.flatten().min();
         // Rounded up by the kernel's own granularity: a wake just before a deadline would spin.
         next.map(|at| at.since(clock::mono()))
     }
@@ -484,6 +490,12 @@ impl Worker {
         if self.now >= self.housekeeping_at {
             self.housekeeping_at = self.now + HOUSEKEEPING;
             self.keep_rooms();
+            if self.slice_at.is_none() && self.shared.admission.is_draining() {
+                self.slice_at = Some(self.now);
+            }
+        }
+        if self.slice_at.is_some_and(|at| at <= self.now) {
+            self.send_slice_away();
         }
     }
 
@@ -571,6 +583,25 @@ impl Worker {
                 Kind::Http(http) if http.response.is_none() => self.drop_conn(slot),
                 Kind::Http(_) | Kind::Echo(_) | Kind::Lingering { .. } => {}
             }
+        }
+    }
+
+    /// Closes the next part of this worker's viewers, while an operator's drain stands.
+    fn send_slice_away(&mut self) {
+        let Some(drain) = self.shared.admission.drain() else {
+            self.slice_at = None;
+            return;
+        };
+        self.slice_at = Some(self.now + SLICE);
+        let viewers = self.conns.iter().filter_map(|(slot, conn)| match &conn.kind {
+            Kind::Viewer(viewer) => Some((slot, viewer.awaits_answers())),
+            _ => None,
+        });
+        let viewers: Vec<(usize, bool)> = viewers.collect();
+        let n = drain.slice(viewers.len(), SLICE, self.now);
+        // One whose publishes were admitted hears their answers first: it goes with a later slice.
+        for (slot, _) in viewers.into_iter().filter(|(_, waits)| !waits).take(n) {
+            self.guarded(slot, |w| w.close(slot, CloseCode::Drain));
         }
     }
 

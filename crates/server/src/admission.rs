@@ -1,0 +1,160 @@
+//! Who may come in at this gateway now: the shared state behind `POST /admin/gateways/{id}/…`.
+//!
+//! Workers ask it once for each new stream, control changes it, readiness reads it. One lock, held for a few additions.
+//! The rules are `grandstand_core::admission`'s; nothing here decides.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use grandstand_core::admission::{Bucket, Demand, Drain, Limit};
+use grandstand_core::names::UserId;
+use grandstand_core::time::{Mono, Wall};
+
+use crate::link::Delay;
+
+/// The one gateway of this process.
+pub const LOCAL: &str = "local";
+
+/// The last change an operator made.
+#[derive(Clone, Debug)]
+pub struct Change {
+    pub by: UserId,
+    pub justification: String,
+    pub at: Wall,
+}
+
+/// Everything there is to say about it.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// `None`: unlimited.
+    pub limit: Option<Limit>,
+    pub configured: Option<Limit>,
+    pub drain: Option<Drain>,
+    pub changed: Option<Change>,
+}
+
+struct State {
+    bucket: Option<Bucket>,
+    drain: Option<Drain>,
+    changed: Option<Change>,
+}
+
+pub struct Admission {
+    configured: Option<Limit>,
+    state: Mutex<State>,
+    /// A copy of `state.drain.is_some()`, for a look without the lock.
+    draining: AtomicBool,
+}
+
+/// A new stream is not taken now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refused {
+    /// Nobody is taken: the rate is 0.
+    pub closed: bool,
+    pub delay: Delay,
+}
+
+impl Admission {
+    /// `None`: unlimited.
+    pub fn new(configured: Option<Limit>, now: Mono) -> Admission {
+        let bucket = configured.map(|limit| Bucket::new(limit, now));
+        let state = State { bucket, drain: None, changed: None };
+        Admission { configured, state: Mutex::new(state), draining: AtomicBool::new(false) }
+    }
+
+    /// Takes one new stream of a room that holds `viewers`.
+    /// Errors: how long to stay away, by the room's size.
+    pub fn admit(&self, demand: &Mutex<Demand>, viewers: u64, now: Mono) -> Result<(), Refused> {
+        let mut demand = demand.lock().expect("no holder of this lock can panic");
+        let mut state = self.state.lock().expect("no holder of this lock can panic");
+        demand.held(viewers, now);
+        let Some(bucket) = &mut state.bucket else { return Ok(()) };
+        let sockets = demand.sockets(viewers, now);
+        bucket.take(sockets, now).map_err(|refused| {
+            demand.refused(now);
+            let delay = Delay { retry_after: refused.retry_after, spread: refused.spread };
+            Refused { closed: bucket.limit().per_second == 0, delay }
+        })
+    }
+
+    /// Whether viewers are being sent away.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    pub fn drain(&self) -> Option<Drain> {
+        self.state.lock().expect("no holder of this lock can panic").drain
+    }
+
+    pub fn view(&self) -> View {
+        let state = self.state.lock().expect("no holder of this lock can panic");
+        View {
+            limit: state.bucket.as_ref().map(Bucket::limit),
+            configured: self.configured,
+            drain: state.drain,
+            changed: state.changed.clone(),
+        }
+    }
+
+    /// Another rate from now on, the configured one when `limit` is `None`; ends a drain.
+    pub fn change(&self, limit: Option<Limit>, change: Change, now: Mono) {
+        let mut state = self.state.lock().expect("no holder of this lock can panic");
+        match (limit.or(self.configured), &mut state.bucket) {
+            (None, bucket) => *bucket = None,
+            (Some(limit), Some(bucket)) => bucket.change(limit, now),
+            (Some(limit), bucket) => *bucket = Some(Bucket::new(limit, now)),
+        }
+        state.drain = None;
+        state.changed = Some(change);
+        self.draining.store(false, Ordering::Release);
+    }
+
+    /// Sends everyone away within `over` and takes nobody new.
+    pub fn start_drain(&self, over: Duration, change: Change, now: Mono) {
+        let mut state = self.state.lock().expect("no holder of this lock can panic");
+        state.drain = Some(Drain { began: now, over });
+        state.changed = Some(change);
+        self.draining.store(true, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use grandstand_core::admission::{Demand, Limit};
+    use grandstand_core::names::UserId;
+    use grandstand_core::time::{Mono, Wall};
+
+    use super::{Admission, Change};
+
+    fn change() -> Change {
+        Change { by: UserId::parse("ops").unwrap(), justification: "a test".to_owned(), at: Wall(1) }
+    }
+
+    #[test]
+    fn a_rate_is_changed_closed_and_given_back_while_it_runs() {
+        let demand = Mutex::new(Demand::default());
+        let admission = Admission::new(None, Mono(0));
+        assert!((0..1_000).all(|_| admission.admit(&demand, 0, Mono(0)).is_ok()));
+        admission.change(Some(Limit::steady(10)), change(), Mono(0));
+        assert_eq!((0..100).filter(|_| admission.admit(&demand, 0, Mono(0)).is_ok()).count(), 12);
+        admission.change(Some(Limit::steady(0)), change(), Mono(0));
+        assert!(admission.admit(&demand, 0, Mono(60_000_000)).is_err_and(|r| r.closed));
+        admission.change(None, change(), Mono(0));
+        assert!((0..1_000).all(|_| admission.admit(&demand, 0, Mono(0)).is_ok()));
+    }
+
+    #[test]
+    fn a_drain_holds_until_the_next_admission_call() {
+        let admission = Admission::new(Some(Limit::steady(5)), Mono(0));
+        admission.start_drain(Duration::from_secs(30), change(), Mono(7));
+        assert!(admission.is_draining());
+        assert_eq!(admission.drain().map(|d| d.began), Some(Mono(7)));
+        admission.change(None, change(), Mono(9));
+        assert!(!admission.is_draining() && admission.drain().is_none());
+        assert_eq!(admission.view().limit, Some(Limit::steady(5)));
+    }
+}

@@ -1,0 +1,107 @@
+//! Who is let in, on real sockets: the rate of new streams, its refusals on each rung, and a paced drain.
+
+use std::time::{Duration, Instant};
+
+use grandstand_core::admission::Limit;
+use grandstand_core::names::UserId;
+use grandstand_core::time::Wall;
+use serde_json::json;
+
+use super::{Stage, WAIT, stage};
+use crate::admission::Change;
+use crate::clock;
+use crate::metrics::{Refused, read};
+
+fn change() -> Change {
+    Change { by: UserId::parse("ops").unwrap(), justification: "a test".to_owned(), at: Wall(1) }
+}
+
+fn limit(stage: &Stage, per_second: u32, burst: u32) {
+    stage.admission.change(Some(Limit { per_second, burst }), change(), clock::mono());
+}
+
+#[test]
+fn a26_a_stream_beyond_the_rate_is_refused_readably_on_every_rung() {
+    let stage = stage();
+    limit(&stage, 1, 1);
+    assert_eq!(stage.ws_as("a", "ann").next()["type"], "hello");
+    limit(&stage, 0, 1);
+
+    let mut ws = stage.ws_as("a", "bob");
+    let close = ws.next();
+    assert_eq!((&close["type"], &close["code"]), (&json!("close"), &json!(4129)));
+    assert!(close["retry_after_ms"].as_u64() > Some(0) && close["spread_ms"].as_u64() > Some(0), "{close}");
+
+    let mut sse = stage.say("GET /v1/rooms/a/sse HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(sse.head().status, 200);
+    assert!(sse.until(b"\n\n").starts_with(b"retry: "));
+    let (kind, _, close) = sse.event();
+    assert_eq!((kind.as_str(), &close["code"]), ("close", &json!(4129)));
+
+    let mut poll = stage.say("GET /v1/rooms/a/poll HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let refused = poll.answer();
+    assert_eq!((refused.status, &refused.json()["code"]), (429, &json!(4129)));
+    assert!(refused.header("retry-after").is_some(), "{}", refused.head);
+    assert_eq!(read(&stage.metrics.refused[Refused::Closed as usize]), 3);
+    assert_eq!(read(&stage.metrics.admitted), 1);
+}
+
+#[test]
+fn r32_the_spread_of_a_refusal_grows_with_those_who_come() {
+    let stage = stage();
+    limit(&stage, 1, 1);
+    assert_eq!(stage.ws("a", "").next()["type"], "hello");
+    let spreads: Vec<u64> = (0..4).map(|_| stage.ws("a", "").next()["spread_ms"].as_u64().unwrap_or(0)).collect();
+    assert!(spreads.is_sorted() && spreads[3] > spreads[0], "{spreads:?}");
+    assert_eq!(read(&stage.metrics.refused[Refused::Rate as usize]), 4);
+}
+
+#[test]
+fn a_backend_and_a_poll_that_goes_on_take_no_place() {
+    let stage = stage();
+    limit(&stage, 1, 1);
+    let bearer = format!("Authorization: Bearer {}\r\n", stage.token("ann"));
+    let get = |since: u64| {
+        let ask = format!("GET /v1/rooms/a/poll?since={since} HTTP/1.1\r\nHost: localhost\r\n{bearer}\r\n");
+        stage.say(&ask).answer()
+    };
+    let cursor = stage.comment("a", "one").value();
+    assert_eq!(get(cursor - 1).status, 200);
+    limit(&stage, 0, 1);
+    stage.comment("a", "two");
+    assert_eq!(get(cursor).status, 200);
+    assert_eq!(stage.ws_as("a", "bob").closed(), (4129, 4129));
+    let mut claims = crate::auth::token::Claims::new("b", clock::wall(), Duration::from_secs(600));
+    claims.roles = Some(vec!["backend".into()]);
+    let backend = format!("Authorization: Bearer {}\r\n", stage.key.mint(&claims));
+    assert_eq!(stage.ws("a", &backend).next()["type"], "hello");
+}
+
+#[test]
+fn a_drain_closes_with_4112_in_slices_takes_nobody_and_can_be_undone() {
+    let stage = stage();
+    let mut viewers: Vec<_> = (0..20).map(|_| stage.ws("a", "")).collect();
+    viewers.iter_mut().for_each(|ws| assert_eq!(ws.next()["type"], "hello"));
+    stage.seated("a", 20);
+    let began = Instant::now();
+    stage.admission.start_drain(Duration::from_secs(2), change(), clock::mono());
+    assert_eq!(stage.ws("a", "").closed(), (4112, 4112));
+    let mut ends: Vec<Duration> = std::thread::scope(|scope| {
+        let waits: Vec<_> = viewers
+            .drain(..)
+            .map(|mut ws| {
+                scope.spawn(move || {
+                    assert_eq!(ws.closed(), (4112, 4112));
+                    began.elapsed()
+                })
+            })
+            .collect();
+        waits.into_iter().map(|wait| wait.join().unwrap()).collect()
+    });
+    ends.sort_unstable();
+    assert!(ends[19] >= Duration::from_millis(1_500) && ends[19] < WAIT, "{ends:?}");
+    assert!(ends[19] - ends[0] > Duration::from_millis(500), "not at once: {ends:?}");
+    assert_eq!(stage.ws("a", "").closed(), (4112, 4112));
+    stage.admission.change(None, change(), clock::mono());
+    assert_eq!(stage.ws("a", "").next()["type"], "hello");
+}
