@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -248,6 +250,50 @@ def node_clients(server: Server) -> None:
     assert script.wait() == 0, "the node clients failed"
 
 
+async def clients_that_check_certificates_are_served_by_tls(plain: Server) -> None:
+    """A self-signed certificate that websockets, httpx-sse and curl are told to trust, in a server of its own."""
+    with tempfile.TemporaryDirectory(prefix="grandstand-tls-") as folder:
+        certificate, key = Path(folder, "cert.pem"), Path(folder, "key.pem")
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30", "-subj", "/CN=localhost",
+             "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        trust = ssl.create_default_context(cafile=str(certificate))
+        with Server(plain.binary, args=["--set", f"tls.certificate={certificate}", "--set", f"tls.key={key}"]) as server:
+            assert server.url.startswith("https://"), server.url
+            token = server.token("frank", "publisher")
+            writer = await websockets.connect(
+                f"{server.ws}/v1/rooms/tls/stream", ssl=trust, additional_headers={"Authorization": f"Bearer {token}"}
+            )
+            await until(writer, lambda e: e["type"] == "hello")
+            curl = subprocess.Popen(
+                ["curl", "-sN", "--cacert", str(certificate), f"{server.url}/v1/rooms/tls/sse"], stdout=subprocess.PIPE, text=True
+            )
+            assert curl.stdout and curl.stdout.readline().startswith(("event: hello", "retry:", ":")), "curl was not let in"
+            async with httpx.AsyncClient(timeout=LIMIT, verify=trust) as client:
+                async with aconnect_sse(client, "GET", f"{server.url}/v1/rooms/tls/sse") as source:
+                    async for event in source.aiter_sse():
+                        if event.event == "hello":
+                            await writer.send(json.dumps({"op": "publish", "room_id": "tls", "client_msg_id": "t1", "body": "sealed"}))
+                        if event.event == "comment":
+                            assert event.json()["body"] == "sealed", event.data
+                            break
+            for line in curl.stdout:
+                if "sealed" in line:
+                    break
+            else:
+                raise AssertionError("curl did not hear the comment")
+            curl.kill()
+            curl.wait()
+            await writer.close()
+            try:
+                await websockets.connect(f"{server.ws}/v1/rooms/tls/stream", ssl=ssl.create_default_context())
+                raise AssertionError("a client that does not trust the certificate was let in")
+            except ssl.SSLCertVerificationError:
+                pass
+
+
 async def main(binary: str) -> int:
     tests = [
         websocket_publish_reaches_every_transport,
@@ -255,6 +301,7 @@ async def main(binary: str) -> int:
         tokens_are_taken_every_way_and_bad_ones_refused,
         one_connection_serves_page_then_stream,
         curl_streams_and_resumes,
+        clients_that_check_certificates_are_served_by_tls,
         node_clients,
     ]
     failed = 0

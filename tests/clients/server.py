@@ -47,11 +47,11 @@ class Server:
         else:
             raise AssertionError(f"the server did not become ready:\n{(self.data / 'stderr.txt').read_text()}")
         # A restart keeps the port, as a supervised server does.
-        self.listen = self.url.removeprefix("http://")
+        self.listen = self.url.split("//")[1]
 
     @property
     def ws(self) -> str:
-        return self.url.replace("http://", "ws://")
+        return self.url.replace("http", "ws", 1)
 
     def kill(self) -> None:
         assert self.process

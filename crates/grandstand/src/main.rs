@@ -27,7 +27,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run the server. Prints `ready http://ADDRESS` when it takes requests.
+    /// Run the server. Prints `ready http://ADDRESS` (with TLS `https://`) when it takes requests.
     ///
     /// Settings: flags, then GRANDSTAND_ variables, then the file, then defaults; see `config reference`.
     Serve(serve::Args),

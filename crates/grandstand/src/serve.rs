@@ -2,7 +2,8 @@
 //!
 //! The first SIGTERM or SIGINT drains: viewers are told to come back, what was admitted is finished, exit code 0 within ten
 //! seconds. A second one ends the process at once; every acknowledged event is in the log by then. SIGXFSZ is caught so that
-//! a file-size limit comes back as the write's own error, which the server answers with `no_space`.
+//! a file-size limit comes back as the write's own error, which the server answers with `no_space`. SIGHUP reads the certificate
+//! again.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -59,6 +60,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 async fn serve(config: Config) -> Result<ExitCode> {
     // Before the server: a signal during a long recovery is not lost.
     let mut stop = Stop::new()?;
+    // Only with a certificate to read again: without one, whoever hangs up a terminal ends its server, as ever.
+    let mut reload = config.tls.is_some().then(|| signal(SignalKind::hangup())).transpose()?;
     let _file_limit = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
     let starting = tokio::task::spawn_blocking(move || grandstand_server::process::start(config));
     let running = tokio::select! {
@@ -70,13 +73,32 @@ async fn serve(config: Config) -> Result<ExitCode> {
         }
     };
     let mut out = std::io::stdout();
-    writeln!(out, "ready http://{}", running.address)?;
+    let scheme = if running.certificates.is_some() { "https" } else { "http" };
+    writeln!(out, "ready {scheme}://{}", running.address)?;
     out.flush()?;
     if let Some(internal) = running.internal {
         eprintln!("metrics on http://{internal}/metrics");
     }
 
-    let name = stop.next().await;
+    let name = loop {
+        let hung_up = async {
+            match &mut reload {
+                Some(signal) => signal.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            name = stop.next() => break name,
+            _ = hung_up => {}
+        }
+        if let Some(certificates) = &running.certificates {
+            let file = certificates.files().certificate.display();
+            match certificates.reload() {
+                Ok(()) => tracing::info!(%file, "the certificate was read again; new connections are shown it"),
+                Err(fault) => tracing::error!(%fault, "the certificate was not replaced; the old one is shown on"),
+            }
+        }
+    };
     tracing::info!(signal = name, "draining");
     let stopping = tokio::task::spawn_blocking(move || running.stop());
     tokio::select! {

@@ -15,6 +15,7 @@ use grandstand_core::admission;
 use crate::auth::door::{Network, Origin};
 use crate::auth::files;
 use crate::auth::token::{TrustedKey, parse_jwks};
+use crate::tls;
 
 /// Where settings come from, strongest first.
 #[derive(Clone, Default)]
@@ -113,6 +114,8 @@ pub struct Config {
     pub public_url: Option<String>,
     /// Origins besides the server's own host.
     pub origins: Vec<Origin>,
+    /// The public listener speaks TLS.
+    pub tls: Option<tls::Files>,
     /// 0: one a core.
     pub workers: u16,
     pub durability: Durability,
@@ -184,6 +187,19 @@ const KEYS: &[Key] = &[
         "Where clients reach this server (https://live.example.com); its origin is allowed.",
     ),
     key("origins", Takes::List, "[]", "Web origins whose pages may use this server, besides its own host."),
+    key(
+        "tls.certificate",
+        Takes::Text,
+        "",
+        "PEM file with the certificate and its chain: the public listener speaks TLS. Read again on SIGHUP.",
+    ),
+    key("tls.key", Takes::Text, "", "PEM file with the certificate's private key, unencrypted."),
+    key(
+        "tls.version_min",
+        Takes::OneOf(&["1.3", "1.2"]),
+        "\"1.3\"",
+        "Oldest TLS that is spoken; 1.2 for clients that have nothing newer.",
+    ),
     key("workers", Takes::Number, "0", "Gateway threads; 0: one a core."),
     key(
         "durability",
@@ -368,6 +384,12 @@ impl Config {
                 self.data.display()
             ));
         }
+        if let Some(files) = self.tls.as_ref().filter(|files| tls::is_open_to_all(&files.key)) {
+            lines.push(format!(
+                "tls.key: {} can be read by everyone on this machine (chmod o= it)",
+                files.key.display()
+            ));
+        }
         match self.durability {
             Durability::Fsync => {}
             Durability::Interval(every) => {
@@ -407,6 +429,7 @@ impl Reader {
             internal_listen: internal,
             public_url: self.text("public_url").map(|u| u.trim_end_matches('/').to_owned()),
             origins: self.each("origins", "is not scheme://host[:port]", Origin::parse),
+            tls: self.tls(),
             workers: self.number("workers", 0, 1024) as u16,
             durability,
             store_bytes_max: Some(self.number("store.bytes_max", 0, u64::MAX >> 1)).filter(|n| *n > 0),
@@ -490,6 +513,36 @@ impl Reader {
             if let Err(why) = parsed.and_then(|bytes| parse_jwks(&bytes).map_err(|e| e.to_string())) {
                 let message = format!("{}: {why}", path.display());
                 self.fault("auth.jwks_file", &message);
+            }
+        }
+    }
+
+    /// Both files or neither, and such that a client can be shown them.
+    fn tls(&mut self) -> Option<tls::Files> {
+        let path = |text: Option<String>| text.filter(|t| !t.is_empty()).map(|t| self.base.join(t));
+        let (certificate, key) = (path(self.text("tls.certificate")), path(self.text("tls.key")));
+        let oldest = match self.text("tls.version_min").as_deref() {
+            Some("1.2") => tls::Oldest::Tls12,
+            _ => tls::Oldest::Tls13,
+        };
+        let files = match (certificate, key) {
+            (None, None) => return None,
+            (Some(certificate), Some(key)) => tls::Files { certificate, key, oldest },
+            (Some(_), None) => {
+                self.fault("tls.certificate", "needs tls.key as well");
+                return None;
+            }
+            (None, Some(_)) => {
+                self.fault("tls.key", "needs tls.certificate as well");
+                return None;
+            }
+        };
+        match tls::Certificates::read(files.clone()) {
+            Ok(_) => Some(files),
+            Err(why) => {
+                let key = if why.is_about_key(&files) { "tls.key" } else { "tls.certificate" };
+                self.fault(key, &why.to_string());
+                None
             }
         }
     }

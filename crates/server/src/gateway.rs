@@ -14,6 +14,7 @@ mod ops;
 mod polls;
 mod renewal;
 mod roster;
+mod socket;
 mod stream;
 mod streams;
 #[cfg(test)]
@@ -58,6 +59,8 @@ pub struct Settings {
     pub exempt: Vec<Network>,
     /// How long a drained client waits before it comes back.
     pub drain: Delay,
+    /// `None`: plain HTTP.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
 }
 
 /// What a gateway needs of the other roles.

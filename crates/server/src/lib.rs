@@ -14,3 +14,4 @@ pub mod link;
 pub mod metrics;
 pub mod process;
 pub mod shard;
+pub mod tls;

@@ -90,6 +90,10 @@ pub struct Metrics {
     pub accepted: AtomicU64,
     /// `accept` failed (descriptors, memory).
     pub accept_failed: AtomicU64,
+    /// TLS handshakes that ended well: full, resumed by a ticket.
+    pub handshakes: [AtomicU64; 2],
+    /// Callers of the TLS port whose handshake, or record before a stream, was broken or was none.
+    pub handshakes_failed: AtomicU64,
     pub http_requests: AtomicU64,
     /// Requests that could not be read without doubt; their connections were closed.
     pub http_refused: AtomicU64,

@@ -20,7 +20,7 @@ use crate::gateway::{self, Gateway};
 use crate::link::{Delay, ShardHandle, Tallies, Workers};
 use crate::metrics::Metrics;
 use crate::shard::{self, ShardConfig, ShardJoin, Stores};
-use crate::{clock, control, failpoint};
+use crate::{clock, control, failpoint, tls};
 
 /// Why a server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +33,8 @@ pub enum StartFault {
     Keys(#[from] KeyFault),
     #[error("while opening the log: {0}")]
     Shard(#[from] shard::StartFault),
+    #[error("while reading the certificate: {0}")]
+    Certificate(#[from] tls::Fault),
     #[error("{0}")]
     Failpoints(String),
     #[error("while starting control on {0:?}: {1}")]
@@ -49,6 +51,8 @@ pub struct Running {
     pub internal: Option<SocketAddr>,
     /// Whether commands are taken, and what the log stands at.
     pub shard: ShardHandle,
+    /// What is shown to clients, when the listener speaks TLS.
+    pub certificates: Option<Arc<tls::Certificates>>,
     gateway: Gateway,
     control: control::Running,
     join: ShardJoin,
@@ -60,6 +64,8 @@ const DRAIN: Delay = Delay { retry_after: Duration::from_millis(500), spread: Du
 /// Starts everything. On return connections are accepted and the log takes commands.
 pub fn start(config: Config) -> Result<Running, StartFault> {
     failpoint::init().map_err(StartFault::Failpoints)?;
+    let certificates = config.tls.clone().map(tls::Certificates::read).transpose()?.map(Arc::new);
+    let tls = certificates.clone().map(tls::server_config).transpose()?;
     let folder = DataDir::open(&config.data)?;
     let signing = Arc::new(SigningKey::in_folder(&config.data)?);
     let secret = files::secret(&config.data)?;
@@ -119,6 +125,7 @@ pub fn start(config: Config) -> Result<Running, StartFault> {
         },
         exempt: config.exempt.clone(),
         drain: DRAIN,
+        tls,
     };
     let deps = gateway::Deps {
         shard: shard.clone(),
@@ -131,7 +138,7 @@ pub fn start(config: Config) -> Result<Running, StartFault> {
         admission,
     };
     let gateway = gateway::start(settings, deps).map_err(|fault| StartFault::Listen(config.listen, fault))?;
-    Ok(Running { address: gateway.address, internal: control.internal, shard, gateway, control, join })
+    Ok(Running { address: gateway.address, internal: control.internal, shard, certificates, gateway, control, join })
 }
 
 impl Running {

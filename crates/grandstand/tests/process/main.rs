@@ -10,4 +10,5 @@ mod resume;
 mod signals;
 mod splice;
 mod support;
+mod tls;
 mod viewer;

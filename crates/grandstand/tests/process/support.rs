@@ -5,8 +5,11 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde_json::{Value, json};
 
 /// Longest any single wait may take before the test fails.
@@ -18,6 +21,8 @@ pub struct Server {
     folder: tempfile::TempDir,
     args: Vec<String>,
     env: Vec<(String, String)>,
+    /// With it, this server is spoken to by TLS.
+    pub trust: Option<Arc<ClientConfig>>,
 }
 
 impl Server {
@@ -34,6 +39,7 @@ impl Server {
             folder: tempfile::tempdir().expect("a temporary folder"),
             args: args.iter().map(|a| (*a).to_owned()).collect(),
             env: env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+            trust: None,
         }
     }
 
@@ -74,8 +80,8 @@ impl Server {
         assert!(self.child.is_none(), "the server is still there");
         let mut child = self.command(program).spawn().expect("the binary can be started");
         let stdout = BufReader::new(child.stdout.take().expect("stdout is piped"));
-        let ready =
-            stdout.lines().map_while(Result::ok).find_map(|l| l.strip_prefix("ready http://").map(str::to_owned));
+        let start = if self.trust.is_some() { "ready https://" } else { "ready http://" };
+        let ready = stdout.lines().map_while(Result::ok).find_map(|l| l.strip_prefix(start).map(str::to_owned));
         let Some(ready) = ready else { panic!("the server did not become ready:\n{}", self.stderr()) };
         self.addr = ready.trim().parse().expect("the address of the server");
         self.child = Some(child);
@@ -144,7 +150,10 @@ impl Server {
     }
 
     pub fn http(&self) -> Http {
-        Http::connect(self.addr).expect("the server accepts")
+        match &self.trust {
+            None => Http::connect(self.addr).expect("the server accepts"),
+            Some(trust) => Http::over(Wire::tls(self.addr, trust).expect("the server accepts")),
+        }
     }
 
     /// Publishes one comment as `token`; the answer's status and body.
@@ -199,21 +208,80 @@ pub struct Answer {
     pub json: Value,
 }
 
+/// The bytes of a connection, by TLS or as they are.
+pub enum Wire {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Wire {
+    /// Shakes hands. Errors: the socket's, and as `InvalidData` what either side has against the other.
+    pub fn tls(addr: SocketAddr, trust: &Arc<ClientConfig>) -> std::io::Result<Wire> {
+        let mut socket = connected(addr)?;
+        let name = ServerName::try_from("localhost").expect("a name");
+        let mut session = ClientConnection::new(trust.clone(), name).map_err(std::io::Error::other)?;
+        while session.is_handshaking() {
+            session.complete_io(&mut socket)?;
+        }
+        Ok(Wire::Tls(Box::new(StreamOwned::new(session, socket))))
+    }
+
+    pub fn socket(&self) -> &TcpStream {
+        match self {
+            Wire::Plain(socket) => socket,
+            Wire::Tls(tls) => &tls.sock,
+        }
+    }
+}
+
+impl Read for Wire {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Wire::Plain(socket) => socket.read(buf),
+            Wire::Tls(tls) => tls.read(buf),
+        }
+    }
+}
+
+impl Write for Wire {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            Wire::Plain(socket) => socket.write(bytes),
+            Wire::Tls(tls) => tls.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        match self {
+            Wire::Plain(socket) => socket.flush(),
+            Wire::Tls(tls) => tls.flush(),
+        }
+    }
+}
+
+pub fn connected(addr: SocketAddr) -> std::io::Result<TcpStream> {
+    let socket = TcpStream::connect(addr)?;
+    socket.set_read_timeout(Some(LIMIT))?;
+    socket.set_nodelay(true)?;
+    Ok(socket)
+}
+
 /// One keep-alive connection.
 pub struct Http {
-    pub stream: BufReader<TcpStream>,
+    pub stream: BufReader<Wire>,
 }
 
 impl Http {
     pub fn connect(addr: SocketAddr) -> std::io::Result<Http> {
-        let stream = TcpStream::connect(addr)?;
-        stream.set_read_timeout(Some(LIMIT))?;
-        stream.set_nodelay(true)?;
-        Ok(Http { stream: BufReader::new(stream) })
+        Ok(Http::over(Wire::Plain(connected(addr)?)))
+    }
+
+    pub fn over(wire: Wire) -> Http {
+        Http { stream: BufReader::new(wire) }
     }
 
     pub fn send(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> std::io::Result<()> {
-        let host = self.stream.get_ref().peer_addr()?;
+        let host = self.stream.get_ref().socket().peer_addr()?;
         let mut request = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n");
         for (name, value) in headers {
             request += &format!("{name}: {value}\r\n");

@@ -70,6 +70,16 @@ fn gateway(control: &Control, page: &mut Page) {
         "Sockets that could not be accepted.",
         read(&m.accept_failed),
     );
+    page.family("tls_handshakes_total", "counter", "TLS handshakes that ended well, by how the session began.");
+    for (begun, n) in ["full", "resumed"].into_iter().zip(&m.handshakes) {
+        page.line("tls_handshakes_total", &[("session", begun)], read(n));
+    }
+    page.one(
+        "tls_failed_total",
+        "counter",
+        "Callers of the TLS port whose handshake failed or was none.",
+        read(&m.handshakes_failed),
+    );
     page.one("http_requests_total", "counter", "Requests read.", read(&m.http_requests));
     page.one("http_refused_total", "counter", "Requests that could not be read without doubt.", read(&m.http_refused));
     page.family("streams", "gauge", "Open streams by transport.");

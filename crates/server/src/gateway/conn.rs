@@ -4,14 +4,14 @@
 //! while the socket would not take them. What is kept is bounded: of room events the rest of one frame, of answers a few.
 
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
 use bytes::{Buf, Bytes};
 use grandstand_core::time::Mono;
 use grandstand_wire::ws::FrameReader;
-use mio::net::TcpStream;
 
+use super::socket::{Got, Socket};
 use super::viewer::Viewer;
 use super::web::Http;
 use super::wheel::Tick;
@@ -21,7 +21,7 @@ use super::wheel::Tick;
 pub const UNWRITTEN_MAX: usize = 512 * 1024;
 
 pub struct Conn {
-    pub stream: TcpStream,
+    pub socket: Socket,
     pub generation: u32,
     /// The tick that counts; timers of other ticks are stale. 0 is none.
     pub timer: Tick,
@@ -47,7 +47,7 @@ pub enum Kind {
     },
 }
 
-/// Bytes that the socket would not take yet.
+/// Bytes that the socket would not take yet. Not empty, without a part, while a session's sealed bytes wait for the socket.
 #[derive(Default)]
 pub struct Outbox(Option<Box<Rest>>);
 
@@ -86,11 +86,13 @@ impl Outbox {
         if bytes.is_empty() {
             return;
         }
-        let rest = self
-            .0
-            .get_or_insert_with(|| Box::new(Rest { parts: VecDeque::with_capacity(1), len: 0, priority_since: None }));
+        let rest = self.held();
         rest.len += bytes.len();
         rest.parts.push_back(bytes);
+    }
+
+    fn held(&mut self) -> &mut Rest {
+        self.0.get_or_insert_with(|| Box::new(Rest { parts: VecDeque::with_capacity(1), len: 0, priority_since: None }))
     }
 }
 
@@ -99,14 +101,12 @@ impl Conn {
     /// `priority_since` is when the oldest priority event in it came.
     pub fn try_send(&mut self, bytes: &Bytes, priority_since: Option<Mono>) -> Sent {
         debug_assert!(self.out.is_empty(), "the rest of the last frame goes first");
-        match self.stream.write(bytes) {
-            Ok(n) if n == bytes.len() => Sent::All,
+        match self.socket.write(bytes) {
+            Ok(n) if n == bytes.len() && !self.socket.holds_bytes() => Sent::All,
             Ok(n) => {
                 self.blocked = true;
+                self.out.held().priority_since = priority_since;
                 self.out.keep(bytes.slice(n..));
-                if let Some(rest) = &mut self.out.0 {
-                    rest.priority_since = priority_since;
-                }
                 Sent::Some
             }
             Err(e) if e.kind() == ErrorKind::WouldBlock => {
@@ -135,12 +135,15 @@ impl Conn {
 
     /// The socket may take more: writes what is kept.
     pub fn flush(&mut self) -> Sent {
+        if let Some(held) = self.flush_socket() {
+            return held;
+        }
         let Some(rest) = &mut self.out.0 else {
             self.blocked = false;
             return Sent::All;
         };
         while let Some(first) = rest.parts.front_mut() {
-            match self.stream.write(first) {
+            match self.socket.write(first) {
                 Ok(n) => {
                     rest.len -= n;
                     first.advance(n);
@@ -156,8 +159,32 @@ impl Conn {
                 Err(_) => return Sent::Broken,
             }
         }
+        if let Some(held) = self.flush_socket() {
+            return held;
+        }
         self.out.0 = None;
         self.blocked = false;
         Sent::All
+    }
+
+    /// What the socket itself holds goes first; how it stands when not all of it left.
+    fn flush_socket(&mut self) -> Option<Sent> {
+        match self.socket.flush() {
+            Ok(true) => None,
+            Ok(false) => {
+                self.blocked = true;
+                Some(Sent::Some)
+            }
+            Err(_) => Some(Sent::Broken),
+        }
+    }
+
+    /// Reads what the socket has. What a session says of its own accord meanwhile may find the socket full.
+    pub fn read(&mut self, buf: &mut [u8]) -> io::Result<Got> {
+        let got = self.socket.read(buf);
+        if self.socket.holds_bytes() {
+            self.blocked = true;
+        }
+        got
     }
 }

@@ -168,6 +168,7 @@ fn stage_with(n_workers: u16, stream_limits: StreamLimits) -> Stage {
         development: true,
         stream_limits,
         exempt: vec![],
+        tls: None,
         drain: Delay { retry_after: Duration::from_millis(500), spread: Duration::from_secs(10) },
     };
     let deps = Deps {

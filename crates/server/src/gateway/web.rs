@@ -21,7 +21,7 @@ use crate::link::{HttpFlow, HttpPart, HttpRequest};
 use crate::metrics::add;
 
 /// From the first byte of a head to its end, and for a new connection to say anything.
-const HEAD_WAIT: Duration = Duration::from_secs(5);
+pub(super) const HEAD_WAIT: Duration = Duration::from_secs(5);
 const BODY_WAIT: Duration = Duration::from_secs(20);
 /// Between two requests.
 const IDLE_WAIT: Duration = Duration::from_secs(75);

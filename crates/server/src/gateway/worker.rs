@@ -8,8 +8,7 @@
 //! is counted. Long work is cut: a walk into slices, a reader's bytes into a few reads, so that everyone gets their turn.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::io::{ErrorKind, Read};
-use std::net::Shutdown;
+use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +18,7 @@ use bytes::Bytes;
 use grandstand_core::names::RoomId;
 use grandstand_core::rng::Rng;
 use grandstand_core::time::{Mono, Wall};
-use grandstand_wire::codes::CloseCode;
+use grandstand_wire::codes::{CloseCode, ErrorCode};
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token, Waker};
 use slab::Slab;
@@ -27,8 +26,9 @@ use slab::Slab;
 use super::Shared;
 use super::conn::{Conn, Kind, Outbox, Sent};
 use super::roster::Room;
+use super::socket::{Got, Socket, Why};
 use super::viewer::Viewer;
-use super::web::Http;
+use super::web::{self, Http};
 use super::wheel::{Timer, Wheel};
 use crate::clock;
 use crate::link::{ConnKey, Delay, Mailbox, ToWorker, WorkerId};
@@ -44,6 +44,8 @@ const MAILBOX_LIMIT: usize = 65_536;
 const READ_BYTES: usize = 64 * 1024;
 const READS_A_TURN: usize = 4;
 const ACCEPTS_A_TURN: usize = 128;
+/// Steps of handshakes between two walks: a full one is about 0.3 ms of signing.
+const HANDSHAKES_A_TURN: u32 = 16;
 /// For the other side's end after our last word. Source: threats A-12.
 pub(super) const LINGER: Duration = Duration::from_secs(2);
 /// From a stop to the end of the worker, whatever is unwritten.
@@ -92,6 +94,8 @@ pub(super) struct Worker {
     accept_at: Option<Mono>,
     /// When a failed accept was logged last.
     accept_said: Mono,
+    /// Steps of handshakes that this turn may still make.
+    handshakes: u32,
 }
 
 impl Worker {
@@ -136,6 +140,7 @@ impl Worker {
             housekeeping_at: now,
             accept_at: None,
             accept_said: Mono(0),
+            handshakes: HANDSHAKES_A_TURN,
         })
     }
 
@@ -149,6 +154,7 @@ impl Worker {
             }
             self.tick();
             let woke = self.now;
+            self.handshakes = HANDSHAKES_A_TURN;
             for event in &events {
                 match event.token() {
                     LISTENER => self.accept(),
@@ -244,9 +250,19 @@ impl Worker {
                 add(&self.shared.metrics.accept_failed, 1);
                 continue;
             }
+            let socket = match &self.shared.settings.tls {
+                None => Socket::Plain(stream),
+                Some(config) => match Socket::tls(stream, config) {
+                    Ok(socket) => socket,
+                    Err(_) => {
+                        add(&self.shared.metrics.accept_failed, 1);
+                        continue;
+                    }
+                },
+            };
             self.generation = self.generation.wrapping_add(1);
             entry.insert(Conn {
-                stream,
+                socket,
                 generation: self.generation,
                 timer: 0,
                 peer,
@@ -325,15 +341,26 @@ impl Worker {
             }
             let Some(conn) = self.conns.get_mut(slot) else { return };
             conn.unread = false;
-            match conn.stream.read(&mut self.buffer) {
-                Ok(0) => return self.on_end(slot),
-                Ok(n) => {
+            let shaking = conn.socket.is_handshaking();
+            if shaking {
+                if self.handshakes == 0 {
+                    // Walks go first; the socket is looked at again in the next turn.
+                    return self.again.push_back(slot as u32);
+                }
+                self.handshakes -= 1;
+            }
+            let got = conn.read(&mut self.buffer);
+            if shaking {
+                self.on_handshake(slot);
+            }
+            match got {
+                Ok(Got { n: 0, .. }) => return self.on_end(slot),
+                Ok(Got { n, more }) => {
                     let buffer = std::mem::take(&mut self.buffer);
                     self.on_bytes(slot, &buffer[..n]);
-                    let full = n == buffer.len();
                     self.buffer = buffer;
                     // A short read emptied the socket, unless the end is all that is left in it.
-                    if !full && !self.conns.get(slot).is_some_and(|c| c.ended) {
+                    if !more && !self.conns.get(slot).is_some_and(|c| c.ended) {
                         return;
                     }
                     if bite + 1 == READS_A_TURN {
@@ -342,8 +369,39 @@ impl Worker {
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return self.drop_conn(slot),
+                Err(_) => return self.on_broken(slot),
             }
+        }
+    }
+
+    /// A step of a handshake was made: when it was the last, the caller has its time for a first request.
+    fn on_handshake(&mut self, slot: usize) {
+        let Some(resumed) = self.conns[slot].socket.is_resumed() else { return };
+        add(&self.shared.metrics.handshakes[usize::from(resumed)], 1);
+        let until = self.now + web::HEAD_WAIT;
+        if let Kind::Http(http) = &mut self.conns[slot].kind {
+            http.deadline = until;
+        }
+    }
+
+    /// A caller whose session failed is told so, where it can still hear it; a broken socket is dropped.
+    fn on_broken(&mut self, slot: usize) {
+        let conn = &self.conns[slot];
+        let fresh = matches!(&conn.kind, Kind::Http(http) if http.reads()) && conn.out.is_empty();
+        match conn.socket.why_raw() {
+            Some(why) if fresh => {
+                add(&self.shared.metrics.handshakes_failed, 1);
+                match why {
+                    Why::NotTls => {
+                        let said = "this port speaks TLS: use https:// or wss://";
+                        let answer = web::problem(ErrorCode::BadRequest, said, false, &[]);
+                        self.answer(slot, answer, false);
+                    }
+                    // The alert has left; it is not lost to a reset while the rest of what came is read away.
+                    Why::Broken => self.linger(slot, LINGER),
+                }
+            }
+            _ => self.drop_conn(slot),
         }
     }
 
@@ -400,7 +458,7 @@ impl Worker {
     fn shut(&mut self, slot: usize) {
         let until = self.now + LINGER;
         let conn = &mut self.conns[slot];
-        if conn.ended || conn.stream.shutdown(Shutdown::Write).is_err() {
+        if conn.ended || conn.socket.shutdown().is_err() {
             return self.drop_conn(slot);
         }
         conn.kind = Kind::Lingering { until };
@@ -420,8 +478,9 @@ impl Worker {
         if let Kind::Http(http) = &conn.kind {
             http.close();
         }
+        conn.socket.take_leave();
         // Closing the descriptor takes it out of epoll as well; an error here changes nothing.
-        let _ = self.poll.registry().deregister(&mut conn.stream);
+        let _ = self.poll.registry().deregister(conn.socket.source());
         self.shared.metrics.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
