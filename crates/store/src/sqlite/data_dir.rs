@@ -109,14 +109,17 @@ pub fn next_epoch(head: Position, wall: Wall) -> Option<Epoch> {
     Epoch::new(u32::try_from((last + 1).max(hours)).ok()?)
 }
 
-/// Whether a folder that is no data folder yet holds anything but keys and settings made for one.
+/// Whether a folder that is no data folder yet holds anything but keys and settings made for one, or the files of a restored
+/// backup.
 fn holds_other_things(dir: &Path) -> io::Result<bool> {
     if dir.join("format").exists() {
         return Ok(false);
     }
     for entry in fs::read_dir(dir)? {
         let name = PathBuf::from(entry?.file_name());
-        let expected = name.as_os_str() == "lock" || name.extension().is_some_and(|e| e == "key" || e == "toml");
+        let text = name.to_string_lossy();
+        let database = text.starts_with("log.db") || text.starts_with("catalog.db");
+        let expected = database || text == "lock" || name.extension().is_some_and(|e| e == "key" || e == "toml");
         if !expected {
             return Ok(true);
         }
