@@ -11,11 +11,15 @@ use std::time::{Duration, Instant};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::version::TLS12;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion};
 use serde_json::json;
 
 use crate::support::{Http, LIMIT, Server, Wire, connected};
 use crate::viewer::{RUNGS, Rung, Viewer, ids};
+
+/// How many handshakes cost a signature.
+const FULL: &str = "grandstand_tls_handshakes_total{session=\"full\"}";
 
 struct Pair {
     certificate: PathBuf,
@@ -40,10 +44,14 @@ fn self_signed(folder: &Path, name: &str) -> Pair {
 
 /// A client that believes this certificate alone, and keeps tickets.
 fn trusting(certificate: &Path) -> Arc<ClientConfig> {
+    client_of(certificate, rustls::DEFAULT_VERSIONS)
+}
+
+fn client_of(certificate: &Path, versions: &[&'static SupportedProtocolVersion]) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(certificate).expect("a certificate")).expect("a root");
     let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(versions)
         .expect("versions")
         .with_root_certificates(roots)
         .with_no_client_auth();
@@ -117,11 +125,10 @@ fn who_comes_back_resumes_by_its_ticket_on_any_worker_and_after_a_new_certificat
         let answer = server.http().call("GET", "/healthz/live", None, None).expect("an answer");
         assert_eq!(answer.status, 200);
     }
-    let full = "grandstand_tls_handshakes_total{session=\"full\"}";
-    assert_eq!(metric(&server, full), 1, "one signature for seven connections");
+    assert_eq!(metric(&server, FULL), 1, "one signature for seven connections");
     server.signal("HUP");
     says(&server, "read again");
-    assert_eq!(metric(&server, full), 1);
+    assert_eq!(metric(&server, FULL), 1);
 }
 
 #[test]
@@ -206,13 +213,19 @@ fn plain_http_on_the_tls_port_is_told_so_and_the_connection_ends() {
     assert_eq!(http.stream.read(&mut [0]).expect("an end, not a reset"), 0);
 
     // Neither HTTP nor TLS, and a handshake's first byte with nonsense after it: an alert, then the end.
-    for nonsense in [&[0, 1, 2, 3][..], &[22, 9, 9, 9, 9, 9, 9, 9, 9]] {
+    // The same after the beginning of a ClientHello in a record of its own.
+    let mut begun = client_hello(&server).1;
+    begun.truncate(5 + 40);
+    begun[3..5].copy_from_slice(&[0, 40]);
+    begun.extend_from_slice(&[99; 40]);
+    for nonsense in [&[0, 1, 2, 3][..], &[22, 9, 9, 9, 9, 9, 9, 9, 9], &begun] {
         let mut socket = connected(server.addr).expect("the kernel accepts");
         socket.write_all(nonsense).expect("sent");
         let mut said = Vec::new();
         socket.read_to_end(&mut said).expect("an end, not a reset");
     }
-    assert_eq!(metric(&server, "grandstand_tls_failed_total"), 3);
+    assert_eq!(metric(&server, "grandstand_tls_failed_total"), 4);
+    assert_eq!(metric(&server, "grandstand_assertions_failed_total"), 0);
 }
 
 #[test]
@@ -265,6 +278,54 @@ fn a_client_hello_in_many_records_and_single_bytes_is_understood() {
     }
     let mut http = Http::over(Wire::Tls(Box::new(StreamOwned::new(session, socket))));
     assert_eq!(http.call("GET", "/healthz/live", None, None).expect("an answer").status, 200);
+}
+
+#[test]
+fn tls_1_2_is_spoken_only_where_it_is_asked_for() {
+    for asked in [false, true] {
+        let mut server = secure(if asked { &["--set", "tls.version_min=1.2"] } else { &[] });
+        let old = client_of(&server.folder().join("shown.pem"), &[&TLS12]);
+        if !asked {
+            let fault = Wire::tls(server.addr, &old).err().expect("refused");
+            assert!(fault.to_string().contains("ProtocolVersion"), "{fault}");
+            continue;
+        }
+        server.trust = Some(old);
+        let token = server.token("backend", &["backend"]);
+        let first = server.published("old", &token, "k", "by the old way");
+        for rung in RUNGS {
+            let mut viewer =
+                Viewer::open(&server, rung, "old", Some(&first.to_string()), None).unwrap_or_else(|a| panic!("{a:?}"));
+            let live = server.published("old", &token, &format!("{rung:?}"), "live");
+            viewer.until_id(live);
+        }
+        assert_eq!(metric(&server, FULL), 1, "it comes back by a ticket as well");
+    }
+}
+
+#[test]
+fn bodies_of_many_records_new_keys_and_pages_longer_than_the_socket_come_whole() {
+    let server = secure(&["--set", "durability=none"]);
+    let token = server.token("backend", &["backend"]);
+    let mut http = server.http();
+    for n in 0..5 {
+        // Longer than one read, in records of 16 KiB; refused for its length alone after all of it was read.
+        let body = json!({"client_msg_id": "long", "body": "x".repeat(60_000)});
+        let answer = http.call("POST", "/v1/rooms/long/comments", Some(&token), Some(&body)).expect("an answer");
+        let counted = (answer.json["code"].as_str(), answer.json["count"].as_u64());
+        assert_eq!(counted, (Some("too_long"), Some(60_000)), "{n}: {:?}", answer.json);
+        let Wire::Tls(tls) = http.stream.get_mut() else { panic!("it speaks TLS") };
+        tls.conn.refresh_traffic_keys().expect("TLS 1.3 has new keys");
+    }
+    let text = "y".repeat(300);
+    for n in 0..1_000 {
+        let body = json!({"client_msg_id": format!("k{n}"), "body": text});
+        let answer = http.call("POST", "/v1/rooms/long/comments", Some(&token), Some(&body)).expect("an answer");
+        assert_eq!(answer.status, 200, "{:?}", answer.json);
+    }
+    let operator = server.token("op", &["admin", "backend"]);
+    let comments = server.export("long", &operator).iter().filter(|line| line["body"] == text.as_str()).count();
+    assert_eq!(comments, 1_000);
 }
 
 #[test]

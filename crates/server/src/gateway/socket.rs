@@ -4,18 +4,33 @@
 //! is one more place where bytes can lie: records that are sealed and that the socket did not take. They belong to the frame
 //! being written; until they have left, the connection counts as held up, as if the frame's end were still in the outbox.
 //!
+//! A session that waits owns no buffer: what comes is opened in the thread's own, and only the beginning of a record whose end
+//! has not come, or sealed bytes that did not leave, are kept with it.
+//!
 //! The awkward case: a caller that speaks no TLS, or breaks its handshake. What it is told goes out as it is, and nothing it
 //! says is read as anything any more.
 
+use std::cell::RefCell;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::sync::Arc;
 
 use mio::net::TcpStream;
-use rustls::{HandshakeKind, ServerConfig, ServerConnection};
+use rustls::HandshakeKind;
+use rustls::ServerConfig;
+use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
+use rustls::unbuffered::{ConnectionState, EncodeTlsData, UnbufferedStatus};
 
-/// Sealed bytes that wait for one socket; also what is sealed at once. One record is at most 16 KiB of a frame.
-const SEALED_MAX: usize = 16 * 1024;
+/// How much of a frame is sealed at once, and so at most ahead of the socket: one record. Source: RFC 8446, 5.1.
+const PART_BYTES: usize = 16 * 1024;
+/// A record on the wire: what it holds, its head, and what the cipher adds. Source: RFC 8446, 5.2; 1.2 adds up to 2 048 bytes.
+const RECORD_MAX: usize = PART_BYTES + 5 + 2_048;
+/// One read takes at most this, with what was kept before it.
+const COMING_BYTES: usize = 32 * 1024;
+/// Records that are not whole, and parts of one handshake message: one of the first, or more of the second than anybody needs.
+const HALF_MAX: usize = COMING_BYTES - 4_096;
+/// What a session says of its own accord: certificates, a ticket, alerts, answers to key updates.
+const SEALED_MAX: usize = 256 * 1024;
 /// The first byte of every ClientHello's record. Source: RFC 8446, 5.1.
 const HANDSHAKE_RECORD: u8 = 22;
 
@@ -26,8 +41,26 @@ pub enum Socket {
 
 pub struct Tls {
     socket: TcpStream,
-    session: ServerConnection,
+    session: UnbufferedServerConnection,
     phase: Phase,
+    /// The other side said its end, or the socket ended.
+    ended: bool,
+    /// Records whose end has not come.
+    half: Vec<u8>,
+    /// Records that the socket did not take, from `sealed_at` on.
+    sealed: Vec<u8>,
+    sealed_at: usize,
+}
+
+thread_local! {
+    /// What comes and what goes of the session whose turn it is.
+    static DESK: RefCell<Desk> = RefCell::new(Desk { coming: vec![0; COMING_BYTES], going: vec![0; 2 * RECORD_MAX] });
+}
+
+struct Desk {
+    coming: Vec<u8>,
+    /// A record, and what the session wants said before it.
+    going: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -60,9 +93,9 @@ pub struct Got {
 impl Socket {
     /// Errors: a session cannot be made (memory).
     pub fn tls(socket: TcpStream, config: &Arc<ServerConfig>) -> Result<Socket, rustls::Error> {
-        let mut session = ServerConnection::new(config.clone())?;
-        session.set_buffer_limit(Some(SEALED_MAX));
-        Ok(Socket::Tls(Box::new(Tls { socket, session, phase: Phase::New })))
+        let session = UnbufferedServerConnection::new(config.clone())?;
+        let (half, sealed) = (Vec::new(), Vec::new());
+        Ok(Socket::Tls(Box::new(Tls { socket, session, phase: Phase::New, ended: false, half, sealed, sealed_at: 0 })))
     }
 
     /// For the poll's registry.
@@ -73,7 +106,7 @@ impl Socket {
         }
     }
 
-    /// Errors: as of a socket; `WouldBlock` only when nothing was read.
+    /// `buf` has room for `COMING_BYTES`. Errors: as of a socket; `WouldBlock` only when nothing was read.
     #[inline]
     pub fn read(&mut self, buf: &mut [u8]) -> io::Result<Got> {
         match self {
@@ -120,9 +153,8 @@ impl Socket {
         if let Socket::Tls(tls) = self
             && tls.phase == Phase::Open
         {
-            tls.session.send_close_notify();
             // Who cannot be told any more sees a cut; the answer's own length tells it what it has.
-            let _ = tls.flush();
+            let _ = tls.take_leave();
         }
     }
 
@@ -159,49 +191,45 @@ impl Socket {
 
 impl Tls {
     fn holds_bytes(&self) -> bool {
-        self.session.wants_write() && !matches!(self.phase, Phase::Raw(_))
+        !self.sealed.is_empty()
     }
 
     fn read(&mut self, buf: &mut [u8]) -> io::Result<Got> {
+        assert!(buf.len() >= COMING_BYTES, "what is opened has its place");
         match self.phase {
             Phase::Raw(_) => return self.socket.read(buf).map(|n| Got { n, more: n == buf.len() }),
             Phase::New => self.meet()?,
             Phase::Handshake | Phase::Open => {}
         }
         let mut n = 0;
-        loop {
-            // All that is opened is taken before more is read: the session keeps nothing.
-            while n < buf.len() {
-                match self.session.reader().read(&mut buf[n..]) {
-                    // The end was said, or came without a word. What came before it is given first.
-                    Ok(0) => return Ok(Got { n, more: n > 0 }),
-                    Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Ok(Got { n, more: n > 0 }),
-                    Ok(some) => n += some,
-                    Err(e) if e.kind() == ErrorKind::WouldBlock => break,
-                    Err(e) => return Err(e),
+        // What comes out of records is shorter than they are.
+        while !self.ended && buf.len() - n >= COMING_BYTES {
+            let came: io::Result<Came> = DESK.with_borrow_mut(|desk| {
+                let kept = self.half.len();
+                desk.coming[..kept].copy_from_slice(&self.half);
+                let came = self.socket.read(&mut desk.coming[kept..])?;
+                if came == 0 {
+                    self.ended = true;
+                } else {
+                    n += self.open(&mut desk.coming[..kept + came], &mut buf[n..])?;
                 }
-            }
-            if n == buf.len() {
-                return Ok(Got { n, more: true });
-            }
-            match self.session.read_tls(&mut self.socket) {
-                Ok(_) => {}
-                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Ok(if kept + came == COMING_BYTES { Came::More } else { Came::All })
+            });
+            match came {
+                Ok(came) => {
+                    // Our part of the handshake, a ticket, answers to key updates; what does not leave waits for the socket.
+                    self.flush()?;
+                    if came == Came::All && n > 0 && !self.ended {
+                        return Ok(Got { n, more: false });
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock && n > 0 => return Ok(Got { n, more: false }),
                 Err(e) => return Err(e),
             }
-            if let Err(fault) = self.session.process_new_packets() {
-                // The alert; who does not take it is gone anyway.
-                let _ = self.flush();
-                self.phase = Phase::Raw(Why::Broken);
-                return Err(io::Error::new(ErrorKind::InvalidData, fault));
-            }
-            if self.phase == Phase::Handshake && !self.session.is_handshaking() {
-                self.phase = Phase::Open;
-            }
-            // Our part of the handshake, tickets, answers to key updates; what does not leave waits for the socket.
-            self.flush()?;
         }
+        // What came before the end is given before it.
+        Ok(Got { n, more: n > 0 })
     }
 
     /// Looks at the first byte, so that whoever speaks plain HTTP is answered in it.
@@ -215,6 +243,73 @@ impl Tls {
         Ok(())
     }
 
+    /// Gives the session what came, puts what it opens at the front of `out` and keeps what is not whole.
+    /// Returns the length of what was opened. Errors: the session is over, and its alert is written.
+    fn open(&mut self, coming: &mut [u8], out: &mut [u8]) -> io::Result<usize> {
+        let (mut at, mut n) = (0, 0);
+        let fault = loop {
+            let UnbufferedStatus { discard, state } = self.session.process_tls_records(&mut coming[at..]);
+            let mut done = None;
+            match state {
+                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                    while let Some(record) = traffic.next_record() {
+                        match record {
+                            Ok(record) => {
+                                out[n..n + record.payload.len()].copy_from_slice(record.payload);
+                                n += record.payload.len();
+                            }
+                            Err(fault) => done = Some(Some(fault)),
+                        }
+                    }
+                }
+                Ok(ConnectionState::EncodeTlsData(data)) => encode(data, &mut self.sealed),
+                Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
+                Ok(ConnectionState::PeerClosed) => self.ended = true,
+                Ok(ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_)) => done = Some(None),
+                Ok(ConnectionState::Closed) => {
+                    self.ended = true;
+                    done = Some(None);
+                }
+                Ok(other) => panic!("early data is not accepted: {other:?}"),
+                Err(fault) => done = Some(Some(fault)),
+            }
+            if let Some(Some(fault)) = done {
+                break Some(fault);
+            }
+            at += discard;
+            if done.is_some() {
+                break None;
+            }
+        };
+        let half = &coming[at..];
+        let fault = fault.map(io::Error::other).or_else(|| {
+            let long = half.len() > HALF_MAX || self.sealed.len() > SEALED_MAX;
+            long.then(|| io::Error::other("more than a handshake needs"))
+        });
+        if let Some(fault) = fault {
+            self.give_up(&mut coming[at..]);
+            return Err(io::Error::new(ErrorKind::InvalidData, fault));
+        }
+        self.half = if self.ended { Vec::new() } else { half.to_vec() };
+        if self.phase == Phase::Handshake && !self.session.is_handshaking() {
+            self.phase = Phase::Open;
+        }
+        Ok(n)
+    }
+
+    /// The session failed: its alert is written, if the socket takes it, and nothing after it. `rest` is what it was given
+    /// last, with nothing discarded: it may remember where in it a message began.
+    fn give_up(&mut self, rest: &mut [u8]) {
+        // Asked once: the alert is all that waits, and a session that has said it must not be given bytes again.
+        if let Ok(ConnectionState::EncodeTlsData(data)) = self.session.process_tls_records(rest).state {
+            encode(data, &mut self.sealed);
+        }
+        // Who does not take it is gone anyway.
+        let _ = self.flush();
+        (self.sealed, self.half) = (Vec::new(), Vec::new());
+        self.phase = Phase::Raw(Why::Broken);
+    }
+
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if matches!(self.phase, Phase::Raw(_)) {
             return self.socket.write(bytes);
@@ -223,26 +318,86 @@ impl Tls {
             return Err(ErrorKind::WouldBlock.into());
         }
         let mut taken = 0;
-        loop {
-            let n = self.session.writer().write(&bytes[taken..])?;
-            taken += n;
-            let left = self.flush()?;
-            if taken == bytes.len() || !left {
-                return Ok(taken);
+        for part in bytes.chunks(PART_BYTES) {
+            self.seal(Some(part))?;
+            taken += part.len();
+            if self.holds_bytes() {
+                break;
             }
-            assert!(n > 0, "a session without waiting bytes takes some");
         }
+        Ok(taken)
+    }
+
+    /// Says our end.
+    fn take_leave(&mut self) -> io::Result<()> {
+        self.flush()?;
+        self.seal(None)
+    }
+
+    /// Seals a part of a frame, or our end, and writes it behind what waits; what the socket does not take waits with it.
+    fn seal(&mut self, part: Option<&[u8]>) -> io::Result<()> {
+        DESK.with_borrow_mut(|desk| {
+            loop {
+                // What is kept is not whole, so there is nothing to discard.
+                match self.session.process_tls_records(&mut self.half).state.map_err(io::Error::other)? {
+                    ConnectionState::WriteTraffic(mut traffic) => {
+                        let sealed = match part {
+                            Some(part) => traffic.encrypt(part, &mut desk.going),
+                            None => traffic.queue_close_notify(&mut desk.going),
+                        };
+                        let sealed = &desk.going[..sealed.map_err(io::Error::other)?];
+                        let written = if self.sealed.is_empty() { written(&mut self.socket, sealed)? } else { 0 };
+                        self.sealed.extend_from_slice(&sealed[written..]);
+                        return self.flush().map(|_| ());
+                    }
+                    ConnectionState::EncodeTlsData(data) => encode(data, &mut self.sealed),
+                    ConnectionState::TransmitTlsData(data) => data.done(),
+                    ConnectionState::PeerClosed => self.ended = true,
+                    // Both ends are said, or nothing may be said yet.
+                    _ => return Err(ErrorKind::NotConnected.into()),
+                }
+            }
+        })
     }
 
     fn flush(&mut self) -> io::Result<bool> {
-        while self.holds_bytes() {
-            match self.session.write_tls(&mut self.socket) {
-                Ok(_) => {}
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
-                Err(e) => return Err(e),
+        if self.holds_bytes() {
+            self.sealed_at += written(&mut self.socket, &self.sealed[self.sealed_at..])?;
+            if self.sealed_at < self.sealed.len() {
+                self.sealed.shrink_to_fit();
+                return Ok(false);
             }
+            (self.sealed, self.sealed_at) = (Vec::new(), 0);
         }
         Ok(true)
     }
+}
+
+/// Whether the socket may hold more than one read took.
+#[derive(PartialEq, Eq)]
+enum Came {
+    All,
+    More,
+}
+
+/// Puts one record of the session's own behind what waits.
+fn encode(mut data: EncodeTlsData<'_, ServerConnectionData>, sealed: &mut Vec<u8>) {
+    let start = sealed.len();
+    sealed.resize(start + RECORD_MAX, 0);
+    let n = data.encode(&mut sealed[start..]).expect("a record is no longer than a record may be");
+    sealed.truncate(start + n);
+}
+
+/// Writes until all is written or the socket is full; how much was.
+fn written(socket: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
+    let mut n = 0;
+    while n < bytes.len() {
+        match socket.write(&bytes[n..]) {
+            Ok(some) => n += some,
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(n)
 }
