@@ -128,6 +128,9 @@ pub struct Config {
     pub guests_per_minute: u32,
     pub streams_per_user: u32,
     pub streams_per_address: u32,
+    /// Streams of this server, and of one room of it; `None`: unlimited.
+    pub connections_max: Option<u32>,
+    pub connections_per_room_max: Option<u32>,
     pub exempt: Vec<Network>,
     /// New streams a second over all transports; `None`: unlimited.
     pub admission: Option<admission::Limit>,
@@ -240,6 +243,18 @@ const KEYS: &[Key] = &[
         Takes::Number,
         "64",
         "Streams of one IPv4 address or IPv6 /64 over all transports.",
+    ),
+    key(
+        "limits.connections_max",
+        Takes::Number,
+        "",
+        "Streams of this server over all transports; without it there is no limit.",
+    ),
+    key(
+        "limits.connections_per_room_max",
+        Takes::Number,
+        "",
+        "Streams of one room on this server; without it there is no limit.",
     ),
     key("limits.exempt", Takes::List, "[]", "Networks without address limits (10.0.0.0/8); loopback never has them."),
     key(
@@ -440,6 +455,8 @@ impl Reader {
             guests_per_minute: self.number("limits.guests_per_minute", 1, 1_000_000) as u32,
             streams_per_user: self.number("limits.streams_per_user", 1, 1_000_000) as u32,
             streams_per_address: self.number("limits.streams_per_address", 1, 1_000_000) as u32,
+            connections_max: self.given_number("limits.connections_max", 1, u32::MAX),
+            connections_per_room_max: self.given_number("limits.connections_per_room_max", 1, u32::MAX),
             exempt: self.each("limits.exempt", "is not a network such as 10.0.0.0/8", Network::parse),
             admission: self.admission(),
             score_rate: self.number("limits.score_rate", 1, 1_000_000) as u32,

@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -799,9 +799,11 @@ impl HttpFlow {
 }
 
 /// What gateways count per room and others read.
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub struct RoomTally {
     pub viewers: AtomicI64,
+    /// Streams that count against the room's limit, where there is one.
+    pub held: AtomicU32,
     pub delivered: AtomicU64,
     pub skipped: AtomicU64,
     /// How many may be coming: what the spread of a refusal is sized by.

@@ -63,10 +63,22 @@ pub enum Refused {
     Drain,
     User,
     Address,
+    /// `limits.connections_max`.
+    Connections,
+    /// `limits.connections_per_room_max`.
+    Room,
 }
 
 impl Refused {
-    pub const ALL: [Refused; 5] = [Refused::Rate, Refused::Closed, Refused::Drain, Refused::User, Refused::Address];
+    pub const ALL: [Refused; 7] = [
+        Refused::Rate,
+        Refused::Closed,
+        Refused::Drain,
+        Refused::User,
+        Refused::Address,
+        Refused::Connections,
+        Refused::Room,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -75,6 +87,8 @@ impl Refused {
             Refused::Drain => "drain",
             Refused::User => "user",
             Refused::Address => "address",
+            Refused::Connections => "connections",
+            Refused::Room => "room",
         }
     }
 }

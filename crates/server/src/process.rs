@@ -122,6 +122,8 @@ pub fn start(config: Config) -> Result<Running, StartFault> {
         stream_limits: gateway::StreamLimits {
             per_user: config.streams_per_user,
             per_address: config.streams_per_address,
+            total: config.connections_max,
+            per_room: config.connections_per_room_max,
         },
         exempt: config.exempt.clone(),
         drain: DRAIN,

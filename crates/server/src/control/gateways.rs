@@ -128,9 +128,13 @@ impl Control {
         let m = &self.deps.metrics;
         let gauge = |n: i64| n.max(0);
         let streams = |t: Transport| gauge(m.streams[t as usize].load(Ordering::Relaxed));
+        let total = Transport::ALL.into_iter().map(streams).sum::<i64>();
+        let most = self.deps.config.connections_max;
         json!({
+            "connections_max": most,
+            "share": most.map(|most| total as f64 / f64::from(most)),
             "connections": gauge(m.connections.load(Ordering::Relaxed)),
-            "streams": Transport::ALL.into_iter().map(streams).sum::<i64>(),
+            "streams": total,
             "websocket": streams(Transport::WebSocket),
             "sse": streams(Transport::Sse),
             "poll": streams(Transport::Poll),

@@ -333,10 +333,12 @@ impl Worker {
         if member == 0 {
             let anonymous_view = info.settings.anonymous_view;
             viewer.session.set_anonymous_view(anonymous_view);
-            if let Err(full) = self.count_in(slot) {
+            if let Err(full) = self.count_in(slot, idx) {
                 self.shared.metrics.add_refused(match full {
                     streams::Full::User => metrics::Refused::User,
                     streams::Full::Address => metrics::Refused::Address,
+                    streams::Full::Total => metrics::Refused::Connections,
+                    streams::Full::Room => metrics::Refused::Room,
                 });
                 return self.close(slot, CloseCode::TooMany);
             }
@@ -348,6 +350,16 @@ impl Worker {
                 return self.close_with(slot, CloseCode::TooMany, Some(refused.delay));
             }
             metrics::add(&self.shared.metrics.admitted, 1);
+        } else if !viewer.identity.as_ref().is_some_and(|who| who.is_backend())
+            && self.shared.streams.is_room_full(&self.rooms[idx].tally)
+        {
+            self.shared.metrics.add_refused(metrics::Refused::Room);
+            let error = event_error(Some(&info.room), ErrorCode::TooMany, "the room is full", None);
+            self.say(slot, error);
+            if let Some(viewer) = self.viewer(slot) {
+                viewer.session.forget(&info.room);
+            }
+            return self.leave_member(slot, member);
         }
         self.judge_cursor(slot, member, idx);
         self.publish_early(slot);
@@ -369,9 +381,9 @@ impl Worker {
         self.shared.admission.admit(&tally.demand, viewers, now)
     }
 
-    /// Counts the stream against its user's and address's limits.
+    /// Counts the stream against its user's, its address's, its room's and the gateway's limits.
     /// Errors: the limit that is reached.
-    fn count_in(&mut self, slot: usize) -> Result<(), streams::Full> {
+    fn count_in(&mut self, slot: usize, idx: usize) -> Result<(), streams::Full> {
         let peer = self.conns[slot].peer;
         let exempt = door::is_exempt(&peer, &self.shared.settings.exempt);
         let Some(viewer) = self.viewer(slot) else { return Ok(()) };
@@ -382,10 +394,11 @@ impl Worker {
         let backend = who.is_some_and(|w| w.is_backend());
         let user = who.filter(|_| !backend).map(|w| w.user.clone());
         let address = (!exempt && !backend).then_some(peer.ip());
-        if user.is_none() && address.is_none() {
+        // Who has no limit at all takes no memory for one.
+        if backend || (user.is_none() && address.is_none() && !self.shared.streams.counts_all()) {
             return Ok(());
         }
-        let held = self.shared.streams.enter(user, address)?;
+        let held = self.shared.streams.enter(user, address, &self.rooms[idx].tally)?;
         if let Some(viewer) = self.viewer(slot) {
             viewer.held = Some(Box::new(held));
         }

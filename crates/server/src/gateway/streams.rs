@@ -1,4 +1,4 @@
-//! How many streams a user and an address hold, over all workers and transports.
+//! How many streams a user, an address, a room and the whole gateway hold, over all workers and transports.
 //!
 //! A table of counters behind sixteen locks, touched when a stream opens and when it ends, never while it runs.
 //! Numbers: docs/protocol.md (16 a user, 64 an IPv4 address or IPv6 /64; loopback has no address limit).
@@ -6,10 +6,13 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::IpAddr;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use grandstand_core::names::UserId;
 use grandstand_core::routing::stable_hash;
+
+use crate::link::RoomTally;
 
 const SHARDS: usize = 16;
 
@@ -31,53 +34,103 @@ impl Prefix {
 pub enum Full {
     User,
     Address,
+    /// `connections_max`.
+    Total,
+    /// `connections_per_room_max`.
+    Room,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub per_user: u32,
     pub per_address: u32,
+    /// `None`: unlimited.
+    pub total: Option<u32>,
+    pub per_room: Option<u32>,
 }
 
 /// What one open stream holds; given back with [`StreamTable::leave`].
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Held {
     user: Option<UserId>,
     address: Option<Prefix>,
+    total: bool,
+    room: Option<Arc<RoomTally>>,
 }
 
 pub struct StreamTable {
     limits: Limits,
+    total: AtomicU32,
     users: [Mutex<HashMap<UserId, u32>>; SHARDS],
     addresses: [Mutex<HashMap<Prefix, u32>>; SHARDS],
 }
 
 impl StreamTable {
     pub fn new(limits: Limits) -> StreamTable {
-        StreamTable { limits, users: Default::default(), addresses: Default::default() }
+        StreamTable { limits, total: AtomicU32::new(0), users: Default::default(), addresses: Default::default() }
     }
 
-    /// Counts a new stream. `user` is `None` for anonymous viewers and users without a limit; `address` is `None` for
-    /// addresses without one.
+    /// Counts a new stream of `room`. `user` is `None` for anonymous viewers and users without a limit; `address` is `None`
+    /// for addresses without one. What has no limit is not held.
     /// Errors: the limit that is reached; nothing is counted then.
-    pub fn enter(&self, user: Option<UserId>, address: Option<IpAddr>) -> Result<Held, Full> {
-        let address = address.map(Prefix::of);
-        if let Some(prefix) = address {
+    pub fn enter(&self, user: Option<UserId>, address: Option<IpAddr>, room: &Arc<RoomTally>) -> Result<Held, Full> {
+        let mut held = Held::default();
+        if let Err(full) = self.count(&mut held, user, address, room) {
+            self.leave(&held);
+            return Err(full);
+        }
+        Ok(held)
+    }
+
+    fn count(
+        &self,
+        held: &mut Held,
+        user: Option<UserId>,
+        address: Option<IpAddr>,
+        room: &Arc<RoomTally>,
+    ) -> Result<(), Full> {
+        if let Some(limit) = self.limits.total {
+            take(&self.total, limit).ok_or(Full::Total)?;
+            held.total = true;
+        }
+        if let Some(limit) = self.limits.per_room {
+            take(&room.held, limit).ok_or(Full::Room)?;
+            held.room = Some(room.clone());
+        }
+        if let Some(prefix) = address.map(Prefix::of) {
             let shard = &self.addresses[prefix.0 as usize % SHARDS];
             if !add(shard, prefix, self.limits.per_address) {
                 return Err(Full::Address);
             }
+            held.address = Some(prefix);
         }
-        if let Some(user) = &user
-            && !add(&self.users[user_shard(user)], user.clone(), self.limits.per_user)
-        {
-            self.leave(&Held { user: None, address });
-            return Err(Full::User);
+        if let Some(user) = user {
+            if !add(&self.users[user_shard(&user)], user.clone(), self.limits.per_user) {
+                return Err(Full::User);
+            }
+            held.user = Some(user);
         }
-        Ok(Held { user, address })
+        Ok(())
+    }
+
+    /// Whether [`StreamTable::enter`] would hold anything of a stream without user and address.
+    pub fn counts_all(&self) -> bool {
+        self.limits.total.is_some() || self.limits.per_room.is_some()
+    }
+
+    /// Whether a room that is joined beside another is full. Such a place is not held, so this is near, not exact.
+    pub fn is_room_full(&self, room: &RoomTally) -> bool {
+        let viewers = room.viewers.load(Ordering::Relaxed).max(0) as u64;
+        self.limits.per_room.is_some_and(|limit| viewers >= u64::from(limit))
     }
 
     pub fn leave(&self, held: &Held) {
+        if held.total {
+            self.total.fetch_sub(1, Ordering::Relaxed);
+        }
+        if let Some(room) = &held.room {
+            room.held.fetch_sub(1, Ordering::Relaxed);
+        }
         if let Some(user) = &held.user {
             remove(&self.users[user_shard(user)], user);
         }
@@ -89,6 +142,11 @@ impl StreamTable {
 
 fn user_shard(user: &UserId) -> usize {
     stable_hash(user.as_str().as_bytes()) as usize % SHARDS
+}
+
+/// One more, up to the limit.
+fn take(n: &AtomicU32, limit: u32) -> Option<u32> {
+    n.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < limit).then_some(n + 1)).ok()
 }
 
 fn add<K: Hash + Eq>(shard: &Mutex<HashMap<K, u32>>, key: K, limit: u32) -> bool {
@@ -112,13 +170,14 @@ fn remove<K: Hash + Eq>(shard: &Mutex<HashMap<K, u32>>, key: &K) {
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
+    use std::sync::Arc;
 
     use grandstand_core::names::UserId;
 
     use super::{Full, Limits, StreamTable};
 
     fn table() -> StreamTable {
-        StreamTable::new(Limits { per_user: 2, per_address: 3 })
+        StreamTable::new(Limits { per_user: 2, per_address: 3, total: None, per_room: None })
     }
     fn user(name: &str) -> Option<UserId> {
         UserId::parse(name)
@@ -129,23 +188,38 @@ mod tests {
 
     #[test]
     fn a26_a_user_and_an_address_each_have_their_limit() {
-        let table = table();
-        let first = table.enter(user("a"), address("10.0.0.1")).unwrap();
-        table.enter(user("a"), address("10.0.0.1")).unwrap();
-        assert_eq!(table.enter(user("a"), address("10.0.0.1")), Err(Full::User));
-        table.enter(None, address("::ffff:10.0.0.1")).unwrap();
-        assert_eq!(table.enter(user("b"), address("10.0.0.1")), Err(Full::Address));
+        let (table, room) = (table(), Arc::default());
+        let first = table.enter(user("a"), address("10.0.0.1"), &room).unwrap();
+        table.enter(user("a"), address("10.0.0.1"), &room).unwrap();
+        assert_eq!(table.enter(user("a"), address("10.0.0.1"), &room).unwrap_err(), Full::User);
+        table.enter(None, address("::ffff:10.0.0.1"), &room).unwrap();
+        assert_eq!(table.enter(user("b"), address("10.0.0.1"), &room).unwrap_err(), Full::Address);
         table.leave(&first);
-        table.enter(user("a"), address("10.0.0.1")).unwrap();
+        table.enter(user("a"), address("10.0.0.1"), &room).unwrap();
     }
 
     #[test]
     fn a73_one_slash_64_is_one_address() {
-        let table = table();
+        let (table, room) = (table(), Arc::default());
         for host in ["2001:db8::1", "2001:db8::2", "2001:db8:0:0:ffff::"] {
-            table.enter(None, address(host)).unwrap();
+            table.enter(None, address(host), &room).unwrap();
         }
-        assert_eq!(table.enter(None, address("2001:db8::9")), Err(Full::Address));
-        assert!(table.enter(None, address("2001:db8:0:1::9")).is_ok());
+        assert_eq!(table.enter(None, address("2001:db8::9"), &room).unwrap_err(), Full::Address);
+        assert!(table.enter(None, address("2001:db8:0:1::9"), &room).is_ok());
+    }
+
+    #[test]
+    fn the_gateway_and_a_room_each_have_their_limit_and_a_refusal_holds_nothing() {
+        let limits = Limits { per_user: 1, per_address: 9, total: Some(3), per_room: Some(2) };
+        let table = StreamTable::new(limits);
+        let (full, other) = (Arc::default(), Arc::default());
+        let first = table.enter(user("a"), None, &full).unwrap();
+        assert_eq!(table.enter(user("a"), None, &full).unwrap_err(), Full::User);
+        table.enter(None, None, &full).unwrap();
+        assert_eq!(table.enter(None, None, &full).unwrap_err(), Full::Room);
+        table.enter(None, None, &other).unwrap();
+        assert_eq!(table.enter(None, None, &other).unwrap_err(), Full::Total);
+        table.leave(&first);
+        table.enter(user("a"), None, &full).unwrap();
     }
 }

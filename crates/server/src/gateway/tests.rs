@@ -98,7 +98,7 @@ fn room(id: &str) -> RoomId {
 }
 
 fn stage() -> Stage {
-    stage_with(2, StreamLimits { per_user: 3, per_address: 64 })
+    stage_with(2, StreamLimits { per_user: 3, per_address: 64, total: None, per_room: None })
 }
 
 fn stage_with(n_workers: u16, stream_limits: StreamLimits) -> Stage {
@@ -725,7 +725,7 @@ fn websocket_rules_are_kept_on_the_wire() {
 
 #[test]
 fn a_viewer_resumes_from_the_ring_without_loss() {
-    let stage = stage_with(1, StreamLimits { per_user: 3, per_address: 64 });
+    let stage = stage_with(1, StreamLimits { per_user: 3, per_address: 64, total: None, per_room: None });
     let mut first = stage.ws_as("a", "ann");
     let cursor = first.next()["cursor"].as_u64().unwrap();
     let ids: Vec<u64> = (0..5).map(|n| stage.score("a", n).value()).collect();
@@ -985,7 +985,7 @@ fn rooms_are_joined_and_left_on_one_connection() {
 
 #[test]
 fn a_viewer_that_does_not_read_is_told_what_it_missed_and_loses_no_score() {
-    let stage = stage_with(1, StreamLimits { per_user: 3, per_address: 64 });
+    let stage = stage_with(1, StreamLimits { per_user: 3, per_address: 64, total: None, per_room: None });
     let mut slow = stage.ws_as("a", "ann");
     let cursor = slow.next()["cursor"].as_u64().unwrap();
     let body = "x".repeat(1_500);
@@ -1027,7 +1027,7 @@ fn a_viewer_that_does_not_read_is_told_what_it_missed_and_loses_no_score() {
 
 #[test]
 fn a_score_that_cannot_be_given_in_ten_seconds_closes_its_viewer_which_resumes_whole() {
-    let stage = stage_with(1, StreamLimits { per_user: 3, per_address: 64 });
+    let stage = stage_with(1, StreamLimits { per_user: 3, per_address: 64, total: None, per_room: None });
     let mut slow = stage.ws_as("a", "ann");
     let mut cursor = slow.next()["cursor"].as_u64().unwrap();
     let body = "x".repeat(1_500);

@@ -7,7 +7,7 @@ use grandstand_core::names::UserId;
 use grandstand_core::time::Wall;
 use serde_json::json;
 
-use super::{Stage, WAIT, stage};
+use super::{Stage, StreamLimits, WAIT, stage, stage_with};
 use crate::admission::Change;
 use crate::clock;
 use crate::metrics::{Refused, read};
@@ -104,4 +104,26 @@ fn a_drain_closes_with_4112_in_slices_takes_nobody_and_can_be_undone() {
     assert_eq!(stage.ws("a", "").closed(), (4112, 4112));
     stage.admission.change(None, change(), clock::mono());
     assert_eq!(stage.ws("a", "").next()["type"], "hello");
+}
+
+#[test]
+fn a_full_room_and_a_full_gateway_refuse_with_4129_until_someone_leaves() {
+    let stage = stage_with(2, StreamLimits { per_user: 64, per_address: 64, total: Some(3), per_room: Some(2) });
+    let mut inside: Vec<_> = (0..2).map(|_| stage.ws("a", "")).collect();
+    inside.iter_mut().for_each(|ws| assert_eq!(ws.next()["type"], "hello"));
+    assert_eq!(stage.ws("a", "").closed(), (4129, 4129));
+    assert_eq!(read(&stage.metrics.refused[Refused::Room as usize]), 1);
+    let mut other = stage.ws("b", "");
+    assert_eq!(other.next()["type"], "hello");
+    other.op(json!({"op": "join", "room_id": "a"}));
+    let error = other.next();
+    assert_eq!((&error["type"], &error["code"], &error["room_id"]), (&json!("error"), &json!("too_many"), &json!("a")));
+    assert_eq!(stage.ws("c", "").closed(), (4129, 4129));
+    assert_eq!(read(&stage.metrics.refused[Refused::Connections as usize]), 1);
+    drop(inside.pop());
+    stage.seated("a", 1);
+    let began = Instant::now();
+    while stage.ws("c", "").next()["type"] != "hello" {
+        assert!(began.elapsed() < WAIT, "the place was never given back");
+    }
 }
