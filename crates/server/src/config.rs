@@ -132,6 +132,10 @@ pub struct Config {
     pub connections_max: Option<u32>,
     pub connections_per_room_max: Option<u32>,
     pub exempt: Vec<Network>,
+    /// Whose word on the client's address is taken.
+    pub trusted_proxies: Vec<Network>,
+    /// Connections of trusted proxies begin with a PROXY protocol header.
+    pub proxy_protocol: bool,
     /// New streams a second over all transports; `None`: unlimited.
     pub admission: Option<admission::Limit>,
     pub score_rate: u32,
@@ -202,6 +206,18 @@ const KEYS: &[Key] = &[
         Takes::OneOf(&["1.3", "1.2"]),
         "\"1.3\"",
         "Oldest TLS that is spoken; 1.2 for clients that have nothing newer.",
+    ),
+    key(
+        "trusted_proxies",
+        Takes::List,
+        "[]",
+        "Networks of proxies whose X-Forwarded-For (and PROXY header) names the client (10.0.0.0/8).",
+    ),
+    key(
+        "proxy_protocol",
+        Takes::Yes,
+        "false",
+        "Connections from trusted_proxies begin with a PROXY protocol header, version 2.",
     ),
     key("workers", Takes::Number, "0", "Gateway threads; 0: one a core."),
     key(
@@ -445,6 +461,8 @@ impl Reader {
             public_url: self.text("public_url").map(|u| u.trim_end_matches('/').to_owned()),
             origins: self.each("origins", "is not scheme://host[:port]", Origin::parse),
             tls: self.tls(),
+            trusted_proxies: self.each("trusted_proxies", "is not a network such as 10.0.0.0/8", Network::parse),
+            proxy_protocol: self.yes("proxy_protocol").unwrap_or(false),
             workers: self.number("workers", 0, 1024) as u16,
             durability,
             store_bytes_max: Some(self.number("store.bytes_max", 0, u64::MAX >> 1)).filter(|n| *n > 0),
@@ -508,6 +526,12 @@ impl Reader {
         }
         if config.internal_listen.is_some_and(|a| a == config.listen && a.port() != 0) {
             self.fault("internal_listen", "must differ from listen");
+        }
+        if config.proxy_protocol && config.tls.is_some() {
+            self.fault("proxy_protocol", "is not taken before TLS: let the proxy end TLS, or pass X-Forwarded-For");
+        }
+        if config.proxy_protocol && config.trusted_proxies.is_empty() {
+            self.fault("proxy_protocol", "is taken from trusted_proxies alone, and none are named");
         }
         if config.retention_header_days < config.retention_days {
             self.fault("retention_header_days", "must not be below retention_days");

@@ -57,6 +57,10 @@ pub struct Settings {
     pub stream_limits: StreamLimits,
     /// Addresses without a limit; loopback never has one.
     pub exempt: Vec<Network>,
+    /// Whose word on the client's address is taken.
+    pub trusted_proxies: Vec<Network>,
+    /// Their connections begin with a PROXY protocol header.
+    pub proxy_protocol: bool,
     /// How long a drained client waits before it comes back.
     pub drain: Delay,
     /// `None`: plain HTTP.

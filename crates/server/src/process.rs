@@ -126,6 +126,8 @@ pub fn start(config: Config) -> Result<Running, StartFault> {
             per_room: config.connections_per_room_max,
         },
         exempt: config.exempt.clone(),
+        trusted_proxies: config.trusted_proxies.clone(),
+        proxy_protocol: config.proxy_protocol,
         drain: DRAIN,
         tls,
     };

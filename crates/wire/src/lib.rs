@@ -14,6 +14,7 @@ pub mod json;
 pub mod limits;
 pub mod op;
 mod proto;
+pub mod proxy;
 pub mod record;
 pub mod sse;
 pub mod stamp;

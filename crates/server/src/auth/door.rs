@@ -111,9 +111,42 @@ impl Network {
     }
 }
 
+/// Whose request this is: the peer's, or where a trusted proxy hands it over, the right-most hop of `X-Forwarded-For` that
+/// is no trusted proxy. Hops further left were written by whoever that is. Pass the values of every such header in order.
+///
+/// A hop that is no address ends the walk: the last one that was known stands for it.
+pub fn client<'a>(peer: IpAddr, forwarded: impl DoubleEndedIterator<Item = &'a [u8]>, trusted: &[Network]) -> IpAddr {
+    let mut client = peer.to_canonical();
+    for hop in forwarded.rev().flat_map(|value| value.rsplit(|b| *b == b',')) {
+        if !is_trusted(client, trusted) {
+            break;
+        }
+        let Some(hop) = std::str::from_utf8(hop).ok().and_then(hop_address) else { break };
+        client = hop.to_canonical();
+    }
+    client
+}
+
+/// An address, as proxies write it: bare, with a port, or IPv6 in brackets.
+fn hop_address(text: &str) -> Option<IpAddr> {
+    let text = text.trim_matches([' ', '\t']);
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Some(address);
+    }
+    if let Some(v6) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) {
+        return v6.parse::<Ipv6Addr>().ok().map(IpAddr::V6);
+    }
+    text.parse::<SocketAddr>().ok().map(|a| a.ip())
+}
+
+/// Whether a peer's PROXY header is believed.
+pub fn is_trusted(peer: IpAddr, trusted: &[Network]) -> bool {
+    trusted.iter().any(|n| n.contains(peer))
+}
+
 /// Loopback and the networks of `limits.exempt` have no address limit.
-pub fn is_exempt(peer: &SocketAddr, exempt: &[Network]) -> bool {
-    peer.ip().to_canonical().is_loopback() || exempt.iter().any(|n| n.contains(peer.ip()))
+pub fn is_exempt(client: IpAddr, exempt: &[Network]) -> bool {
+    client.to_canonical().is_loopback() || exempt.iter().any(|n| n.contains(client))
 }
 
 fn masked(addr: IpAddr, bits: u8) -> Option<IpAddr> {
@@ -153,7 +186,7 @@ fn split_authority(text: &str) -> Option<(String, Option<u16>)> {
 mod tests {
     use std::net::{IpAddr, SocketAddr};
 
-    use super::{AddressKey, Network, Origin, address_key, is_exempt, is_loopback_host, may_enter};
+    use super::{AddressKey, Network, Origin, address_key, client, is_exempt, is_loopback_host, may_enter};
 
     fn enters(origin: &str) -> bool {
         let listed = [Origin::parse("https://live.example.com").unwrap()];
@@ -236,7 +269,61 @@ mod tests {
         for bad in ["10.0.0.1/8", "10.0.0.0/33", "::ffff:10.0.0.0/104", "x", "10.0.0.0/", "2001:db8::/129"] {
             assert!(Network::parse(bad).is_none(), "{bad}");
         }
-        assert!(is_exempt(&"127.0.0.9:1".parse::<SocketAddr>().unwrap(), &[]));
-        assert!(!is_exempt(&"10.0.0.9:1".parse::<SocketAddr>().unwrap(), &[]));
+        assert!(is_exempt("127.0.0.9".parse().unwrap(), &[]));
+        assert!(!is_exempt("10.0.0.9".parse().unwrap(), &[]));
+    }
+
+    #[test]
+    fn a72_the_client_is_the_right_most_hop_that_is_no_trusted_proxy() {
+        let trusted: Vec<Network> = ["10.0.0.0/8", "2001:db8:ffff::/48"].map(|n| Network::parse(n).unwrap()).into();
+        let table: &[(&str, &[&str], &str)] = &[
+            // No header, or a peer whose word is not taken.
+            ("10.0.0.1", &[], "10.0.0.1"),
+            ("203.0.113.9", &["198.51.100.1"], "203.0.113.9"),
+            ("203.0.113.9", &["10.0.0.1"], "203.0.113.9"),
+            // One honest hop.
+            ("10.0.0.1", &["203.0.113.9"], "203.0.113.9"),
+            ("::ffff:10.0.0.1", &["203.0.113.9"], "203.0.113.9"),
+            ("2001:db8:ffff::1", &["2001:db8::9"], "2001:db8::9"),
+            // What the client wrote itself is left of what the proxy saw.
+            ("10.0.0.1", &["127.0.0.1, 203.0.113.9"], "203.0.113.9"),
+            ("10.0.0.1", &["10.9.9.9, 203.0.113.9"], "203.0.113.9"),
+            ("10.0.0.1", &["127.0.0.1", "203.0.113.9"], "203.0.113.9"),
+            // Several proxies in a row.
+            ("10.0.0.1", &["198.51.100.1, 203.0.113.9, 10.0.0.2"], "203.0.113.9"),
+            ("10.0.0.1", &["198.51.100.1, 203.0.113.9", "10.0.0.3,10.0.0.2"], "203.0.113.9"),
+            ("10.0.0.1", &["10.0.0.3, 10.0.0.2"], "10.0.0.3"),
+            // Ports, brackets, blanks, mapped addresses.
+            ("10.0.0.1", &["203.0.113.9:4711"], "203.0.113.9"),
+            ("10.0.0.1", &["[2001:db8::9]"], "2001:db8::9"),
+            ("10.0.0.1", &["[2001:db8::9]:4711"], "2001:db8::9"),
+            ("10.0.0.1", &["\t203.0.113.9 "], "203.0.113.9"),
+            ("10.0.0.1", &["::ffff:203.0.113.9"], "203.0.113.9"),
+            ("10.0.0.1", &["203.0.113.9, ::ffff:10.0.0.2"], "203.0.113.9"),
+            // No address: the last that is known, never anything left of it.
+            ("10.0.0.1", &["unknown"], "10.0.0.1"),
+            ("10.0.0.1", &["203.0.113.9, unknown"], "10.0.0.1"),
+            ("10.0.0.1", &["203.0.113.9,"], "10.0.0.1"),
+            ("10.0.0.1", &[""], "10.0.0.1"),
+            ("10.0.0.1", &["203.0.113.9, _hidden, 10.0.0.2"], "10.0.0.2"),
+            ("10.0.0.1", &["203.0.113.009"], "10.0.0.1"),
+            ("10.0.0.1", &["3405803785"], "10.0.0.1"),
+            ("10.0.0.1", &["0xcb.0.0x71.9"], "10.0.0.1"),
+            ("10.0.0.1", &["for=203.0.113.9"], "10.0.0.1"),
+            ("10.0.0.1", &["\u{ff11}.2.3.4"], "10.0.0.1"),
+        ];
+        for (peer, headers, expected) in table {
+            let peer: IpAddr = peer.parse().unwrap();
+            let expected: IpAddr = expected.parse().unwrap();
+            assert_eq!(client(peer, headers.iter().map(|h| h.as_bytes()), &trusted), expected, "{peer} {headers:?}");
+        }
+        assert_eq!(client(table[3].0.parse().unwrap(), [&b"203.0.113.9"[..]].into_iter(), &[]).to_string(), "10.0.0.1");
+    }
+
+    #[test]
+    fn a72_a_range_of_mapped_addresses_is_refused_because_it_would_trust_everyone() {
+        for text in ["::ffff:10.0.0.0/8", "::ffff:0:0/96", "::ffff:10.0.0.1", "::ffff:10.0.0.0/104"] {
+            assert_eq!(Network::parse(text), None, "{text}");
+        }
     }
 }

@@ -33,7 +33,7 @@ pub async fn guest(State(control): State<Shared>, ask: Ask) -> Result<Response<B
     {
         return Err(Problem::new(ErrorCode::NotAllowed, "this room takes no guests"));
     }
-    if !door::is_exempt(&ask.peer, &config.exempt)
+    if !door::is_exempt(ask.peer.ip(), &config.exempt)
         && let Err(retry_after) = control.guest_rates.take(door::address_key(ask.peer.ip()), clock::mono())
     {
         let delay = Delay { retry_after, spread: retry_after };

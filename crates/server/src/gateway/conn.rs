@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use bytes::{Buf, Bytes};
 use grandstand_core::time::Mono;
@@ -25,7 +25,10 @@ pub struct Conn {
     pub generation: u32,
     /// The tick that counts; timers of other ticks are stale. 0 is none.
     pub timer: Tick,
+    /// The other end, or whom a trusted proxy's PROXY header named.
     pub peer: SocketAddr,
+    /// Whose request the last one was: the peer, or whom a trusted proxy forwarded.
+    pub client: IpAddr,
     pub kind: Kind,
     pub out: Outbox,
     /// The last write found the socket full; a writable event comes.

@@ -171,11 +171,11 @@ impl Worker {
         let Ok((session, action)) = Session::new(start, now, &mut self.rng) else {
             return refuse(self, ErrorCode::NoToken, "credentials are needed here");
         };
-        let peer = self.conns[slot].peer;
+        let client = self.conns[slot].client;
         let poll = (transport == Transport::Poll).then(|| {
             let caller = match &identity {
                 Some(who) => format!("u{}", who.user),
-                None => format!("a{}", peer.ip()),
+                None => format!("a{client}"),
             };
             // Anonymous callers without a tab may be many behind one address: each is its own line.
             let own = if identity.is_none() && tab.is_empty() { self.rng.next().to_string() } else { String::new() };
@@ -384,8 +384,8 @@ impl Worker {
     /// Counts the stream against its user's, its address's, its room's and the gateway's limits.
     /// Errors: the limit that is reached.
     fn count_in(&mut self, slot: usize, idx: usize) -> Result<(), streams::Full> {
-        let peer = self.conns[slot].peer;
-        let exempt = door::is_exempt(&peer, &self.shared.settings.exempt);
+        let client = self.conns[slot].client;
+        let exempt = door::is_exempt(client, &self.shared.settings.exempt);
         let Some(viewer) = self.viewer(slot) else { return Ok(()) };
         if viewer.held.is_some() {
             return Ok(());
@@ -393,7 +393,7 @@ impl Worker {
         let who = viewer.identity.as_ref();
         let backend = who.is_some_and(|w| w.is_backend());
         let user = who.filter(|_| !backend).map(|w| w.user.clone());
-        let address = (!exempt && !backend).then_some(peer.ip());
+        let address = (!exempt && !backend).then_some(client);
         // Who has no limit at all takes no memory for one.
         if backend || (user.is_none() && address.is_none() && !self.shared.streams.counts_all()) {
             return Ok(());

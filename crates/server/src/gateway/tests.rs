@@ -102,6 +102,11 @@ fn stage() -> Stage {
 }
 
 fn stage_with(n_workers: u16, stream_limits: StreamLimits) -> Stage {
+    stage_behind(n_workers, stream_limits, &[], false)
+}
+
+/// A gateway behind trusted proxies.
+fn stage_behind(n_workers: u16, stream_limits: StreamLimits, trusted: &[&str], proxy_protocol: bool) -> Stage {
     let (shard, ends) = ShardHandle::new();
     let workers = Workers::new(n_workers);
     let log = Arc::new(Mutex::new(Log { seq: 1, ..Log::default() }));
@@ -169,6 +174,8 @@ fn stage_with(n_workers: u16, stream_limits: StreamLimits) -> Stage {
         stream_limits,
         exempt: vec![],
         tls: None,
+        trusted_proxies: trusted.iter().map(|n| crate::auth::door::Network::parse(n).unwrap()).collect(),
+        proxy_protocol,
         drain: Delay { retry_after: Duration::from_millis(500), spread: Duration::from_secs(10) },
     };
     let deps = Deps {

@@ -6,6 +6,7 @@
 //!
 //! Numbers: docs/decisions/0005-numbers.md.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +15,11 @@ use grandstand_core::time::Mono;
 use grandstand_wire::codes::ErrorCode;
 use grandstand_wire::http::{self, Head, Refusal, Scan};
 use grandstand_wire::json;
+use grandstand_wire::proxy::{self, Scan as Scanned};
 
 use super::conn::Kind;
 use super::worker::Worker;
+use crate::auth::door;
 use crate::link::{HttpFlow, HttpPart, HttpRequest};
 use crate::metrics::add;
 
@@ -36,6 +39,8 @@ pub struct Http {
     /// Length of head and body, once the head is known.
     need: Option<usize>,
     pub deadline: Mono,
+    /// The PROXY header comes first.
+    pub awaits_proxy: bool,
     /// The response being written; no request is read meanwhile.
     pub response: Option<Response>,
     /// A renewal asked of another worker: its answer comes by mail.
@@ -61,7 +66,15 @@ pub struct Response {
 
 impl Http {
     pub fn new(now: Mono) -> Http {
-        Http { buf: Vec::new(), seen: 0, need: None, deadline: now + HEAD_WAIT, response: None, renewal: None }
+        Http {
+            buf: Vec::new(),
+            seen: 0,
+            need: None,
+            deadline: now + HEAD_WAIT,
+            awaits_proxy: false,
+            response: None,
+            renewal: None,
+        }
     }
     /// Ready for the next request; `buf` holds what came of it already.
     pub fn idle(now: Mono, buf: Vec<u8>) -> Http {
@@ -109,6 +122,26 @@ impl Worker {
         let Kind::Http(http) = &mut conn.kind else { return Next::Done };
         if !http.reads() || http.buf.is_empty() {
             return Next::More;
+        }
+        if http.awaits_proxy {
+            match proxy::scan(&http.buf) {
+                Scanned::More => return Next::More,
+                Scanned::Whole { len, client } => {
+                    http.awaits_proxy = false;
+                    http.buf.drain(..len);
+                    conn.peer = client.unwrap_or(conn.peer);
+                    conn.client = conn.peer.ip();
+                    return Next::Again;
+                }
+                Scanned::Refused(fault) => {
+                    // A trusted proxy that does not say who its client is, is set up otherwise than this server: no answer
+                    // is sure to be read.
+                    add(&self.shared.metrics.http_refused, 1);
+                    tracing::debug!(peer = %conn.peer, ?fault, "no PROXY header");
+                    self.drop_conn(slot);
+                    return Next::Done;
+                }
+            }
         }
         let buf = std::mem::take(&mut http.buf);
         let after = self.judge_head(slot, &buf);
@@ -169,6 +202,11 @@ impl Worker {
             return None;
         }
         add(&self.shared.metrics.http_requests, 1);
+        let forwarded = head.headers().filter(|h| h.name.eq_ignore_ascii_case("x-forwarded-for"));
+        let forwarded: Vec<&[u8]> = forwarded.map(|h| h.value).collect();
+        let trusted = &self.shared.settings.trusted_proxies;
+        let conn = &mut self.conns[slot];
+        conn.client = door::client(conn.peer.ip(), forwarded.into_iter(), trusted);
         if super::stream::is_stream_path(head.path()) {
             let more = buf.len() > need;
             self.open_stream(slot, &head, &rest[head_len..head_len + head.body_len], more);
@@ -184,7 +222,7 @@ impl Worker {
     fn forward(&mut self, slot: usize, head: &Head<'_>, body: Bytes) {
         let conn_key = self.key(slot);
         let conn = &mut self.conns[slot];
-        let peer = conn.peer;
+        let peer = SocketAddr::new(conn.client, conn.peer.port());
         let Kind::Http(http) = &mut conn.kind else { return };
         let mut builder = ::http::Request::builder().method(head.method).uri(head.target);
         for header in head.headers() {

@@ -30,6 +30,7 @@ use super::socket::{Got, Socket, Why};
 use super::viewer::Viewer;
 use super::web::{self, Http};
 use super::wheel::{Timer, Wheel};
+use crate::auth::door;
 use crate::clock;
 use crate::link::{ConnKey, Delay, Mailbox, ToWorker, WorkerId};
 use crate::metrics::{Transport, add};
@@ -261,12 +262,16 @@ impl Worker {
                 },
             };
             self.generation = self.generation.wrapping_add(1);
+            let settings = &self.shared.settings;
+            let mut http = Http::new(self.now);
+            http.awaits_proxy = settings.proxy_protocol && door::is_trusted(peer.ip(), &settings.trusted_proxies);
             entry.insert(Conn {
                 socket,
                 generation: self.generation,
                 timer: 0,
                 peer,
-                kind: Kind::Http(Box::new(Http::new(self.now))),
+                client: peer.ip(),
+                kind: Kind::Http(Box::new(http)),
                 out: Outbox::default(),
                 blocked: false,
                 unread: false,

@@ -1,5 +1,6 @@
 //! Who is let in, on real sockets: the rate of new streams, its refusals on each rung, and a paced drain.
 
+use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use grandstand_core::admission::Limit;
@@ -7,7 +8,7 @@ use grandstand_core::names::UserId;
 use grandstand_core::time::Wall;
 use serde_json::json;
 
-use super::{Stage, StreamLimits, WAIT, stage, stage_with};
+use super::{Http, Stage, StreamLimits, WAIT, Ws, stage, stage_behind, stage_with};
 use crate::admission::Change;
 use crate::clock;
 use crate::metrics::{Refused, read};
@@ -126,4 +127,68 @@ fn a_full_room_and_a_full_gateway_refuse_with_4129_until_someone_leaves() {
     while stage.ws("c", "").next()["type"] != "hello" {
         assert!(began.elapsed() < WAIT, "the place was never given back");
     }
+}
+
+const TWO: StreamLimits = StreamLimits { per_user: 64, per_address: 2, total: None, per_room: None };
+
+#[test]
+fn a72_behind_a_trusted_proxy_the_clients_address_is_counted_and_cannot_be_made_up() {
+    let stage = stage_behind(2, TWO, &["127.0.0.1"], false);
+    let from = |hops: &str| stage.ws("a", &format!("X-Forwarded-For: {hops}\r\n"));
+    let mut inside: Vec<Ws> = (0..2).map(|n| from(&format!("192.0.2.{n}, 203.0.113.9"))).collect();
+    inside.iter_mut().for_each(|ws| assert_eq!(ws.next()["type"], "hello"));
+    assert_eq!(from("192.0.2.77, 203.0.113.9").closed(), (4129, 4129));
+    assert_eq!(from("203.0.113.9, 127.0.0.1").closed(), (4129, 4129));
+    assert_eq!(from("203.0.113.8").next()["type"], "hello");
+    assert_eq!(read(&stage.metrics.refused[Refused::Address as usize]), 2);
+}
+
+#[test]
+fn a72_without_a_trusted_proxy_what_a_client_says_of_its_address_is_nothing() {
+    let stage = stage_behind(2, TWO, &["10.0.0.0/8"], false);
+    let mut inside: Vec<Ws> = (0..4).map(|_| stage.ws("a", "X-Forwarded-For: 203.0.113.9\r\n")).collect();
+    // Loopback itself has no limit: had the header counted, the third would be refused.
+    inside.iter_mut().for_each(|ws| assert_eq!(ws.next()["type"], "hello"));
+}
+
+fn proxied(source: [u8; 4]) -> Vec<u8> {
+    let mut bytes = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c".to_vec();
+    bytes.extend(source);
+    bytes.extend([127, 0, 0, 1, 0x30, 0x39, 0, 80]);
+    bytes
+}
+
+#[test]
+fn a72_a_proxy_header_names_the_client_and_comes_first_or_the_connection_ends() {
+    let stage = stage_behind(2, TWO, &["127.0.0.1"], true);
+    let open = |source: [u8; 4]| {
+        let mut socket = stage.socket();
+        let bytes = proxied(source);
+        // In two pieces, as a network may deliver it.
+        socket.write_all(&bytes[..9]).unwrap();
+        socket.write_all(&bytes[9..]).unwrap();
+        Ws::open(socket, "/v1/rooms/a/stream", "")
+    };
+    let mut inside: Vec<Ws> = (0..2).map(|_| open([203, 0, 113, 9])).collect();
+    inside.iter_mut().for_each(|ws| assert_eq!(ws.next()["type"], "hello"));
+    assert_eq!(open([203, 0, 113, 9]).closed(), (4129, 4129));
+    assert_eq!(open([203, 0, 113, 8]).next()["type"], "hello");
+    for front in [&b"GET /v1/rooms HTTP/1.1\r\nHost: localhost\r\n\r\n"[..], b"PROXY TCP4 1.2.3.4 1.2.3.4 1 2\r\n"] {
+        let mut socket = stage.socket();
+        socket.write_all(front).unwrap();
+        let mut rest = Vec::new();
+        // A reset says the same as an end here.
+        let _ = socket.read_to_end(&mut rest);
+        assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));
+    }
+}
+
+#[test]
+fn a72_a_proxy_header_of_anyone_else_is_a_malformed_request() {
+    let stage = stage_behind(2, TWO, &["10.0.0.0/8"], true);
+    let mut http = Http { socket: stage.socket(), buf: Vec::new() };
+    http.socket.write_all(&proxied([203, 0, 113, 9])).unwrap();
+    http.socket.write_all(b"GET /v1/rooms HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    assert_eq!(http.head().status, 400);
+    assert_eq!(stage.ws("a", "").next()["type"], "hello");
 }
