@@ -184,7 +184,7 @@ fn split_authority(text: &str) -> Option<(String, Option<u16>)> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{IpAddr, SocketAddr};
+    use std::net::IpAddr;
 
     use super::{AddressKey, Network, Origin, address_key, client, is_exempt, is_loopback_host, may_enter};
 

@@ -80,6 +80,12 @@ fn gateway(control: &Control, page: &mut Page) {
         "Callers of the TLS port whose handshake failed or was none.",
         read(&m.handshakes_failed),
     );
+    page.one(
+        "connections_refused_total",
+        "counter",
+        "Sockets sent away with 503 because descriptors had run out.",
+        read(&m.accept_refused),
+    );
     page.one("http_requests_total", "counter", "Requests read.", read(&m.http_requests));
     page.one("http_refused_total", "counter", "Requests that could not be read without doubt.", read(&m.http_refused));
     page.family("streams", "gauge", "Open streams by transport.");
