@@ -184,3 +184,75 @@ fn a_drain_is_paced_resumable_unready_and_undone() {
     let audit = std::fs::read_to_string(server.data().join("audit.jsonl")).expect("the record of operators");
     assert_eq!(audit.lines().count(), 2, "{audit}");
 }
+
+#[test]
+fn a72_per_address_limits_count_the_client_a_trusted_proxy_names_and_nobody_elses_word() {
+    let limits = ("GRANDSTAND_LIMITS_STREAMS_PER_ADDRESS", "1");
+    let status = |server: &Server, hops: &[&str]| {
+        let mut http = server.http();
+        let headers: Vec<(&str, &str)> = hops.iter().map(|h| ("X-Forwarded-For", *h)).collect();
+        http.send("GET", "/v1/rooms/a/poll", &headers, &[]).expect("sent");
+        http.answer().expect("an answer").status
+    };
+    let hold = |server: &Server, hops: &str| {
+        let mut http = server.http();
+        http.send("GET", "/v1/rooms/a/sse", &[("X-Forwarded-For", hops)], &[]).expect("sent");
+        assert_eq!(http.head().expect("an answer").0, 200);
+        // Its hello says that it was counted.
+        while !http.line().expect("a line").starts_with("data: ") {}
+        http
+    };
+    let trusting = Server::start(&[], &[limits, ("GRANDSTAND_TRUSTED_PROXIES", "127.0.0.1,10.0.0.0/8")]);
+    let _held = hold(&trusting, "203.0.113.9");
+    let table: &[(&[&str], u16)] = &[
+        (&["203.0.113.9"], 429),
+        (&["::ffff:203.0.113.9"], 429),
+        (&["203.0.113.9:4711"], 429),
+        (&["192.0.2.1, 203.0.113.9"], 429),
+        (&["192.0.2.1", "203.0.113.9"], 429),
+        (&["127.0.0.1, 203.0.113.9"], 429),
+        (&["203.0.113.9, 10.0.0.7"], 429),
+        (&["203.0.113.9, 10.0.0.7, 127.0.0.1"], 429),
+        (&["203.0.113.8"], 200),
+        (&["203.0.113.9, 203.0.113.8"], 200),
+        // No address: the proxy's own, which is loopback and has no limit.
+        (&["203.0.113.9, unknown"], 200),
+        (&[], 200),
+    ];
+    for (hops, expected) in table {
+        assert_eq!(status(&trusting, hops), *expected, "{hops:?}");
+    }
+    let wary = Server::start(&[], &[limits, ("GRANDSTAND_TRUSTED_PROXIES", "10.0.0.0/8")]);
+    let _held = hold(&wary, "203.0.113.9");
+    assert_eq!(status(&wary, &["203.0.113.9"]), 200);
+}
+
+#[test]
+fn a72_a_mapped_range_of_trusted_proxies_refuses_to_start() {
+    let server = Server::unstarted(&[], &[("GRANDSTAND_TRUSTED_PROXIES", "::ffff:10.0.0.0/8")]);
+    let out = server.command(&[]).stderr(std::process::Stdio::piped()).output().expect("the binary can be started");
+    assert!(!out.status.success());
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(said.contains("GRANDSTAND_TRUSTED_PROXIES") && said.contains("is not a network"), "{said}");
+}
+
+#[test]
+fn a_full_server_and_a_full_room_refuse_every_rung_and_readiness_says_how_full() {
+    let full = ("GRANDSTAND_LIMITS_CONNECTIONS_MAX", "3");
+    let server = Server::start(&[], &[full, ("GRANDSTAND_LIMITS_CONNECTIONS_PER_ROOM_MAX", "2")]);
+    let inside: Vec<Met> = (0..2).map(|_| meet(&server, Rung::WebSocket, None)).collect();
+    assert!(inside.iter().all(|met| matches!(met, Met::In(_))));
+    for rung in RUNGS {
+        assert!(matches!(meet(&server, rung, None), Met::Told { code: 4129, .. }), "{rung:?}");
+    }
+    assert_eq!(metric(&server, "grandstand_streams_refused_total{reason=\"room\"}"), 3);
+    let mut other = Viewer::open(&server, Rung::Sse, "other", None, None).unwrap_or_else(|a| panic!("{a:?}"));
+    assert_eq!(other.next().expect("hello")["type"], "hello");
+    let ready = server.http().call("GET", "/healthz/ready", None, None).expect("an answer");
+    assert_eq!(ready.status, 200);
+    assert_eq!((&ready.json["load"]["streams"], &ready.json["load"]["connections_max"]), (&json!(3), &json!(3)));
+    assert_eq!(ready.json["load"]["share"], json!(1.0));
+    let mut refused = Viewer::open(&server, Rung::WebSocket, "third", None, None).unwrap_or_else(|a| panic!("{a:?}"));
+    assert_eq!(refused.next().expect("a close")["code"], 4129);
+    assert_eq!(metric(&server, "grandstand_streams_refused_total{reason=\"connections\"}"), 1);
+}
