@@ -119,7 +119,10 @@ fn holds_other_things(dir: &Path) -> io::Result<bool> {
         let name = PathBuf::from(entry?.file_name());
         let text = name.to_string_lossy();
         let database = text.starts_with("log.db") || text.starts_with("catalog.db");
-        let expected = database || text == "lock" || name.extension().is_some_and(|e| e == "key" || e == "toml");
+        let expected = database
+            || text == "lock"
+            || text == "audit.jsonl"
+            || name.extension().is_some_and(|e| e == "key" || e == "toml");
         if !expected {
             return Ok(true);
         }
