@@ -24,10 +24,12 @@ use grandstand_core::owner::answer::Answer;
 use grandstand_core::owner::command::Command;
 use grandstand_core::record::{Audience, Lane, Record, RetractTarget, Room};
 use grandstand_core::revision::CurrentScore;
+use grandstand_core::time::Wall;
 use grandstand_core::viewer::resume;
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::auth::Identity;
+use crate::metrics::LANES;
 
 /// One gateway worker of this process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -46,6 +48,8 @@ pub struct ConnKey {
 pub struct Piece {
     pub id: EventId,
     pub lane: Lane,
+    /// When its id was given.
+    pub ts: Wall,
     /// Flushes what waits in the merge window before it.
     pub closes_window: bool,
     pub pseq: Option<Pseq>,
@@ -334,6 +338,7 @@ pub struct ShardStatus {
     commit_micros: AtomicU64,
     log_bytes: AtomicU64,
     undelivered: AtomicU64,
+    dropped: [AtomicU64; LANES.len()],
     /// `fsync`, `interval` or `none`: what an ack means here.
     durability: OnceLock<&'static str>,
 }
@@ -351,6 +356,7 @@ impl ShardStatus {
             commit_micros: AtomicU64::new(0),
             log_bytes: AtomicU64::new(0),
             undelivered: AtomicU64::new(0),
+            dropped: Default::default(),
             durability: OnceLock::new(),
         }
     }
@@ -390,6 +396,11 @@ impl ShardStatus {
         self.undelivered.load(Ordering::Relaxed)
     }
 
+    /// Events of batches that found a full worker mailbox, in the order of [`LANES`].
+    pub fn dropped(&self) -> [u64; LANES.len()] {
+        self.dropped.each_ref().map(|n| n.load(Ordering::Relaxed))
+    }
+
     pub fn set_ready(&self, ready: bool) {
         self.ready.store(ready, Ordering::Release);
     }
@@ -419,6 +430,12 @@ impl ShardStatus {
     }
     pub fn add_undelivered(&self) {
         self.undelivered.fetch_add(1, Ordering::Relaxed);
+    }
+    /// The pieces of a batch that a worker's full mailbox did not take.
+    pub fn add_dropped(&self, pieces: &[Arc<Piece>]) {
+        for (n, (lane, _)) in self.dropped.iter().zip(LANES) {
+            n.fetch_add(pieces.iter().filter(|p| p.lane == lane).count() as u64, Ordering::Relaxed);
+        }
     }
 }
 

@@ -1,10 +1,13 @@
 //! What the server counts about itself: plain atomics, written where things happen, read by `/metrics`.
 //!
-//! Labels are closed lists, so no client can make a new series.
+//! Labels are closed lists, so no client can make a new series. A walk counts into its own numbers and adds them here once;
+//! times are observed once for each walk and piece, so that a viewer more costs nothing.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
-use grandstand_wire::codes::CloseCode;
+use grandstand_core::record::Lane;
+use grandstand_wire::codes::{CloseCode, ErrorCode};
 
 /// How a viewer is connected.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -93,8 +96,132 @@ impl Refused {
     }
 }
 
-/// Upper bounds of the loop-lag buckets in microseconds; above the last is the rest.
-pub const LAG_BOUNDS: [u64; 8] = [500, 1_000, 2_000, 5_000, 10_000, 50_000, 250_000, 1_000_000];
+/// Where a room event goes to a viewer, or is passed over.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Hop {
+    /// Out of the ring, to an open stream.
+    Walk,
+    /// Out of the log, to a viewer that catches up.
+    Log,
+    /// In the answer to a long-poll.
+    Poll,
+}
+
+impl Hop {
+    pub const ALL: [Hop; 3] = [Hop::Walk, Hop::Log, Hop::Poll];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Hop::Walk => "walk",
+            Hop::Log => "log",
+            Hop::Poll => "poll",
+        }
+    }
+}
+
+/// How large a room is, for the limits that differ by it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum RoomSize {
+    UpTo1K,
+    UpTo10K,
+    UpTo100K,
+    Above,
+}
+
+impl RoomSize {
+    pub const ALL: [RoomSize; 4] = [RoomSize::UpTo1K, RoomSize::UpTo10K, RoomSize::UpTo100K, RoomSize::Above];
+
+    pub fn of(n_viewers: u64) -> RoomSize {
+        match n_viewers {
+            0..=1_000 => RoomSize::UpTo1K,
+            1_001..=10_000 => RoomSize::UpTo10K,
+            10_001..=100_000 => RoomSize::UpTo100K,
+            _ => RoomSize::Above,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            RoomSize::UpTo1K => "1k",
+            RoomSize::UpTo10K => "10k",
+            RoomSize::UpTo100K => "100k",
+            RoomSize::Above => "above",
+        }
+    }
+}
+
+/// The lanes whose events are counted one by one; of the others only the last value matters.
+pub const LANES: [(Lane, &str); 2] = [(Lane::Priority, "priority"), (Lane::Comment, "comment")];
+
+/// A number for each of [`LANES`].
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ByLane([u64; LANES.len()]);
+
+impl ByLane {
+    pub fn add(&mut self, lane: Lane, n: u64) {
+        if let Some(idx) = lane_idx(lane) {
+            self.0[idx] += n;
+        }
+    }
+    pub fn add_all(&mut self, other: ByLane) {
+        for (sum, n) in self.0.iter_mut().zip(other.0) {
+            *sum += n;
+        }
+    }
+    pub fn total(self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+fn lane_idx(lane: Lane) -> Option<usize> {
+    LANES.iter().position(|(known, _)| *known == lane)
+}
+
+/// Upper bounds of every histogram in microseconds, one list for all so that they can be laid beside one another. The limits
+/// of docs/operate/alerts.md (400 ms, 500 ms, 800 ms, 1 s, 1.2 s, 2 s, 5 s) are bounds, so a quantile is exact there.
+pub const BOUNDS: [u64; 19] = [
+    100, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 150_000, 200_000, 400_000, 500_000, 800_000,
+    1_000_000, 1_200_000, 2_000_000, 5_000_000, 10_000_000,
+];
+
+/// How long something took, how often.
+#[derive(Default)]
+pub struct Histogram {
+    /// The last is for what lies above every bound.
+    buckets: [AtomicU64; BOUNDS.len() + 1],
+    micros: AtomicU64,
+}
+
+impl Histogram {
+    pub fn observe(&self, took: Duration) {
+        let micros = took.as_micros() as u64;
+        let bucket = BOUNDS.iter().position(|bound| micros <= *bound).unwrap_or(BOUNDS.len());
+        add(&self.buckets[bucket], 1);
+        add(&self.micros, micros);
+    }
+
+    /// How many were at most each bound; the last is how many there were.
+    pub fn cumulated(&self) -> [u64; BOUNDS.len() + 1] {
+        let mut below = 0;
+        std::array::from_fn(|idx| {
+            below += read(&self.buckets[idx]);
+            below
+        })
+    }
+
+    pub fn sum(&self) -> Duration {
+        Duration::from_micros(read(&self.micros))
+    }
+}
+
+/// Denials in the order of `ErrorCode::ALL`.
+pub struct Denials(pub [AtomicU64; ErrorCode::ALL.len()]);
+
+impl Default for Denials {
+    fn default() -> Denials {
+        Denials(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
 
 /// Counters of all gateway workers of this process.
 #[derive(Default)]
@@ -113,6 +240,10 @@ pub struct Metrics {
     pub http_requests: AtomicU64,
     /// Requests that could not be read without doubt; their connections were closed.
     pub http_refused: AtomicU64,
+    /// Requests for a stream.
+    pub requested: AtomicU64,
+    /// Those of them that ended before their hello, without those of a drain.
+    pub denied: Denials,
     /// Streams now open, by transport.
     pub streams: [AtomicI64; 3],
     /// Streams ever opened, by transport.
@@ -124,12 +255,15 @@ pub struct Metrics {
     pub admitted: AtomicU64,
     /// Streams refused by a limit, in the order of `Refused::ALL`.
     pub refused: [AtomicU64; Refused::ALL.len()],
-    /// Frames with room events, the events in them, their bytes: written or kept as the rest of one frame.
-    pub frames: AtomicU64,
-    pub delivered: AtomicU64,
-    pub delivered_bytes: AtomicU64,
-    /// Comments passed over for slow viewers; each was told.
-    pub skipped: AtomicU64,
+    /// Frames with room events and their bytes, by transport: written or kept as the rest of one frame.
+    pub frames: [AtomicU64; 3],
+    pub bytes: [AtomicU64; 3],
+    /// The events in them, by hop and lane.
+    delivered: [[AtomicU64; LANES.len()]; 3],
+    /// Comments passed over by hop; each was told.
+    pub skipped: [AtomicU64; 3],
+    /// Priority events that were missing on the way from the shard to a ring. Each is a bug.
+    pub priority_lost: AtomicU64,
     /// Frames encoded; the difference to `frames` is what sharing saved.
     pub encoded: AtomicU64,
     pub ops: AtomicU64,
@@ -137,8 +271,11 @@ pub struct Metrics {
     /// Assertions that failed and ended one connection.
     pub assertions_failed: AtomicU64,
     /// Time from a worker's wake to its next wait.
-    pub lag: [AtomicU64; LAG_BOUNDS.len() + 1],
-    pub lag_micros: AtomicU64,
+    pub lag: Histogram,
+    /// From the first seat of a room to the last, by the room's size.
+    pub walks: [Histogram; 4],
+    /// From an event's time in the log to the end of the walk that gave it to a worker's viewers, by lane and room size.
+    delivery: [[Histogram; 4]; LANES.len()],
 }
 
 impl Metrics {
@@ -152,6 +289,12 @@ impl Metrics {
         }
     }
 
+    pub fn add_denied(&self, code: ErrorCode) {
+        if let Some(idx) = ErrorCode::ALL.iter().position(|c| *c == code) {
+            add(&self.denied.0[idx], 1);
+        }
+    }
+
     pub fn add_resumed(&self, how: Resumed) {
         add(&self.resumed[how as usize], 1);
     }
@@ -160,10 +303,26 @@ impl Metrics {
         add(&self.refused[why as usize], 1);
     }
 
-    pub fn add_lag(&self, micros: u64) {
-        let bucket = LAG_BOUNDS.iter().position(|bound| micros <= *bound).unwrap_or(LAG_BOUNDS.len());
-        add(&self.lag[bucket], 1);
-        add(&self.lag_micros, micros);
+    pub fn add_delivered(&self, hop: Hop, n: ByLane) {
+        for (counter, n) in self.delivered[hop as usize].iter().zip(n.0).filter(|(_, n)| *n > 0) {
+            add(counter, n);
+        }
+    }
+
+    /// Events given to viewers, in the order of [`LANES`].
+    pub fn delivered(&self, hop: Hop) -> [u64; LANES.len()] {
+        self.delivered[hop as usize].each_ref().map(read)
+    }
+
+    /// One piece that a walk gave to its viewers.
+    pub fn add_delivery(&self, lane: Lane, room: RoomSize, took: Duration) {
+        if let Some(idx) = lane_idx(lane) {
+            self.delivery[idx][room as usize].observe(took);
+        }
+    }
+
+    pub fn delivery(&self, lane: Lane, room: RoomSize) -> Option<&Histogram> {
+        Some(&self.delivery[lane_idx(lane)?][room as usize])
     }
 }
 
@@ -173,4 +332,30 @@ pub fn add(counter: &AtomicU64, n: u64) {
 
 pub fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{BOUNDS, Histogram, RoomSize};
+
+    #[test]
+    fn a_bound_belongs_to_its_bucket_and_the_rest_to_the_last() {
+        let histogram = Histogram::default();
+        for micros in [100, 101, 400_000, 20_000_000] {
+            histogram.observe(Duration::from_micros(micros));
+        }
+        let cumulated = histogram.cumulated();
+        let at = |micros| cumulated[BOUNDS.iter().position(|b| *b == micros).unwrap()];
+        assert_eq!((at(100), at(500), at(200_000), at(400_000), at(10_000_000)), (1, 2, 2, 3, 3));
+        assert_eq!((cumulated[BOUNDS.len()], histogram.sum()), (4, Duration::from_micros(20_400_201)));
+        assert!(BOUNDS.is_sorted());
+    }
+
+    #[test]
+    fn a_room_of_exactly_a_thousand_is_of_the_smallest_size() {
+        let sizes = [0, 1_000, 1_001, 10_000, 10_001, 100_000, 100_001].map(|n| RoomSize::of(n).name());
+        assert_eq!(sizes, ["1k", "1k", "10k", "10k", "100k", "100k", "above"]);
+    }
 }

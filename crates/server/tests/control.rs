@@ -700,13 +700,6 @@ fn health_metrics_and_description_are_there() {
     assert_eq!((&ready["ready"], &ready["durability"]), (&json!(true), &json!("none")));
     stand.get("/openapi.json").ok();
     let text = String::from_utf8(stand.get("/metrics").body.to_vec()).unwrap();
-    for line in text.lines() {
-        let plain = line.starts_with("# HELP grandstand_") || line.starts_with("# TYPE grandstand_");
-        let sample = line
-            .rsplit_once(' ')
-            .is_some_and(|(name, value)| name.starts_with("grandstand_") && value.parse::<f64>().is_ok());
-        assert!(plain || sample, "{line}");
-    }
     assert!(text.contains("grandstand_control_answers_total{status=\"2xx\"} 3"), "{text}");
     stand.tallies.of(&grandstand_core::names::RoomId::parse("named-room").unwrap());
     assert!(

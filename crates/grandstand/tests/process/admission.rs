@@ -119,9 +119,9 @@ fn r32_a_storm_never_exceeds_the_limit_and_everyone_is_back_within_twice_the_spr
             assert!((n as u64) < most, "{} let in within {window:?}", n + 1);
         }
     }
-    assert_eq!(metric(&server, "grandstand_streams_admitted_total"), N as u64);
-    assert!(metric(&server, "grandstand_streams_refused_total{reason=\"rate\"}") > 0);
-    assert_eq!(metric(&server, "grandstand_admission_rate"), RATE);
+    assert_eq!(metric(&server, "grandstand_gateway_streams_admitted_total"), N as u64);
+    assert!(metric(&server, "grandstand_gateway_streams_limited_total{limit=\"rate\"}") > 0);
+    assert_eq!(metric(&server, "grandstand_gateway_admission_rate"), RATE);
 }
 
 #[test]

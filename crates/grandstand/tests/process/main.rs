@@ -6,6 +6,7 @@ mod contract;
 mod crash;
 mod hostile;
 mod limits;
+mod metrics;
 mod resume;
 mod signals;
 mod splice;

@@ -1,161 +1,339 @@
 //! `/metrics` in Prometheus' text format.
 //!
-//! Names are `grandstand_<what>_<unit>`; counters end in `_total`, times are seconds. Labels come from closed lists of the
-//! code, so nothing a client sends makes a series; there is no room label.
+//! Names are `grandstand_<part>_<what>_<unit>`; counters end in `_total`, times are seconds. Each family has its HELP, TYPE and
+//! UNIT lines (the last is a comment to readers of the text format). Labels come from closed lists of the code, so nothing a
+//! client sends makes a series; there is no room label. What is usual for a process has the usual names (`process_…`).
 
 use std::fmt::Write;
+use std::fs;
 use std::sync::atomic::Ordering;
 
-use grandstand_wire::codes::CloseCode;
+use grandstand_wire::codes::{CloseCode, ErrorCode};
 
 use super::Control;
-use crate::metrics::{LAG_BOUNDS, Refused, Resumed, Transport, read};
+use crate::metrics::{BOUNDS, Histogram, Hop, LANES, Refused, Resumed, RoomSize, Transport, read};
+
+const COUNTER: &str = "counter";
+const GAUGE: &str = "gauge";
 
 /// Everything this process counts.
 pub fn text(control: &Control) -> String {
-    let mut page = Page(String::with_capacity(8 * 1024));
+    let mut page = Page(String::with_capacity(32 * 1024));
     shard(control, &mut page);
-    gateway(control, &mut page);
+    sockets(control, &mut page);
+    rooms(control, &mut page);
+    times(control, &mut page);
     let answered = control.answered.iter().zip(["1xx", "2xx", "3xx", "4xx", "5xx"]);
-    page.family("control_answers_total", "counter", "Requests answered by control, by status.");
+    page.family("grandstand_control_answers_total", COUNTER, "answers", "Requests answered by control, by status.");
     for (n, class) in answered {
-        page.line("control_answers_total", &[("status", class)], read(n));
+        page.line("grandstand_control_answers_total", &[("status", class)], read(n));
     }
     page.one(
-        "control_panics_total",
-        "counter",
+        "grandstand_control_panics_total",
+        COUNTER,
+        "panics",
         "Handlers that panicked; each cost its own request.",
         read(&control.panics),
     );
+    process(&mut page);
     page.0
 }
 
 fn shard(control: &Control, page: &mut Page) {
     let status = control.deps.shard.status();
     let (commits, records, took) = status.commits();
-    page.family("build_info", "gauge", "The version, as a label.");
-    page.line("build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
-    page.family("durability_info", "gauge", "What an ack means, as a label.");
-    page.line("durability_info", &[("durability", status.durability())], 1);
-    page.one("ready", "gauge", "1 when commands are taken.", u64::from(status.ready()));
+    page.family("grandstand_build_info", GAUGE, "info", "The version, as a label.");
+    page.line("grandstand_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
+    page.family("grandstand_durability_info", GAUGE, "info", "What an ack means, as a label.");
+    page.line("grandstand_durability_info", &[("durability", status.durability())], 1);
+    page.one("grandstand_ready", GAUGE, "yes", "1 when commands are taken.", u64::from(status.ready()));
     page.one(
-        "no_space",
-        "gauge",
+        "grandstand_no_space",
+        GAUGE,
+        "yes",
         "1 while publishes are refused because the store is full.",
         u64::from(status.no_space()),
     );
-    page.one("log_epoch", "gauge", "The log's epoch.", status.epoch().map_or(0, |e| u64::from(e.value())));
-    page.one("log_bytes", "gauge", "Size of the log on the disk.", status.log_bytes());
-    page.one("log_records_total", "counter", "Records made durable.", records);
-    page.one("log_commits_total", "counter", "Commits of the log.", commits);
-    page.family("log_commit_seconds_total", "counter", "Time spent in commits.");
-    page.line("log_commit_seconds_total", &[], took.as_secs_f64());
-    page.one("accepted_total", "counter", "Comments, scores and operator changes accepted.", status.accepted());
+    let epoch = status.epoch().map_or(0, |e| u64::from(e.value()));
+    page.one("grandstand_log_epoch", GAUGE, "epoch", "The log's epoch.", epoch);
+    page.one("grandstand_log_size_bytes", GAUGE, "bytes", "Size of the log on the disk.", status.log_bytes());
+    page.one("grandstand_log_records_total", COUNTER, "records", "Records made durable.", records);
+    page.one("grandstand_log_commits_total", COUNTER, "commits", "Commits of the log.", commits);
+    page.family("grandstand_log_commit_seconds_total", COUNTER, "seconds", "Time spent in commits.");
+    page.line("grandstand_log_commit_seconds_total", &[], took.as_secs_f64());
     page.one(
-        "link_undelivered_total",
-        "counter",
+        "grandstand_accepted_total",
+        COUNTER,
+        "commands",
+        "Comments, scores and operator changes accepted.",
+        status.accepted(),
+    );
+    page.one(
+        "grandstand_link_undelivered_total",
+        COUNTER,
+        "items",
         "Answers and batches that found a full worker mailbox.",
         status.undelivered(),
     );
+    page.family(
+        "grandstand_link_dropped_total",
+        COUNTER,
+        "events",
+        "Events a full worker mailbox did not take, by lane; the worker's viewers of the room resume from the log.",
+    );
+    for ((_, lane), n) in LANES.iter().zip(status.dropped()) {
+        page.line("grandstand_link_dropped_total", &[("lane", lane)], n);
+    }
 }
 
-fn gateway(control: &Control, page: &mut Page) {
+fn sockets(control: &Control, page: &mut Page) {
     let m = &control.deps.metrics;
     let gauge = |n: i64| n.max(0) as u64;
-    page.one("connections", "gauge", "Open sockets.", gauge(m.connections.load(Ordering::Relaxed)));
-    page.one("connections_accepted_total", "counter", "Sockets accepted.", read(&m.accepted));
+    let open = gauge(m.connections.load(Ordering::Relaxed));
+    page.one("grandstand_gateway_connections", GAUGE, "connections", "Open sockets.", open);
     page.one(
-        "connections_accept_failed_total",
-        "counter",
-        "Sockets that could not be accepted.",
+        "grandstand_gateway_connections_accepted_total",
+        COUNTER,
+        "connections",
+        "Sockets accepted.",
+        read(&m.accepted),
+    );
+    page.one(
+        "grandstand_gateway_connections_accept_failed_total",
+        COUNTER,
+        "connections",
+        "Sockets that could not be accepted (descriptors, memory).",
         read(&m.accept_failed),
     );
-    page.family("tls_handshakes_total", "counter", "TLS handshakes that ended well, by how the session began.");
+    page.family(
+        "grandstand_gateway_tls_handshakes_total",
+        COUNTER,
+        "handshakes",
+        "TLS handshakes that ended well, by how the session began.",
+    );
     for (begun, n) in ["full", "resumed"].into_iter().zip(&m.handshakes) {
-        page.line("tls_handshakes_total", &[("session", begun)], read(n));
+        page.line("grandstand_gateway_tls_handshakes_total", &[("session", begun)], read(n));
     }
     page.one(
-        "tls_failed_total",
-        "counter",
+        "grandstand_gateway_tls_failed_total",
+        COUNTER,
+        "handshakes",
         "Callers of the TLS port whose handshake failed or was none.",
         read(&m.handshakes_failed),
     );
     page.one(
-        "connections_refused_total",
-        "counter",
+        "grandstand_gateway_connections_refused_total",
+        COUNTER,
+        "connections",
         "Sockets sent away with 503 because descriptors had run out.",
         read(&m.accept_refused),
     );
-    page.one("http_requests_total", "counter", "Requests read.", read(&m.http_requests));
-    page.one("http_refused_total", "counter", "Requests that could not be read without doubt.", read(&m.http_refused));
-    page.family("streams", "gauge", "Open streams by transport.");
+    page.one("grandstand_gateway_http_requests_total", COUNTER, "requests", "Requests read.", read(&m.http_requests));
+    page.one(
+        "grandstand_gateway_http_refused_total",
+        COUNTER,
+        "requests",
+        "Requests that could not be read without doubt.",
+        read(&m.http_refused),
+    );
+    page.one(
+        "grandstand_gateway_streams_requested_total",
+        COUNTER,
+        "requests",
+        "Requests for a stream; each poll is one.",
+        read(&m.requested),
+    );
+    page.family(
+        "grandstand_gateway_streams_refused_total",
+        COUNTER,
+        "requests",
+        "Those of them that ended before their hello, by reason; without those of a drain.",
+    );
+    for (n, code) in m.denied.0.iter().zip(ErrorCode::ALL) {
+        page.line("grandstand_gateway_streams_refused_total", &[("reason", code.name())], read(n));
+    }
+    page.family("grandstand_gateway_streams", GAUGE, "streams", "Open streams by transport.");
     for transport in Transport::ALL {
         let n = gauge(m.streams[transport as usize].load(Ordering::Relaxed));
-        page.line("streams", &[("transport", transport.name())], n);
+        page.line("grandstand_gateway_streams", &[("transport", transport.name())], n);
     }
-    page.family("streams_opened_total", "counter", "Streams opened by transport.");
-    for transport in Transport::ALL {
-        page.line("streams_opened_total", &[("transport", transport.name())], read(&m.opened[transport as usize]));
-    }
-    page.family("streams_closed_total", "counter", "Streams closed by the server, by code.");
+    page.by_transport("grandstand_gateway_streams_opened_total", "streams", "Streams begun by transport.", |t| {
+        read(&m.opened[t as usize])
+    });
+    page.family(
+        "grandstand_gateway_streams_closed_total",
+        COUNTER,
+        "streams",
+        "Streams closed by the server, by code.",
+    );
     for (n, code) in m.closed.iter().zip(CloseCode::ALL) {
-        page.line("streams_closed_total", &[("code", &code.code().to_string())], read(n));
+        page.line("grandstand_gateway_streams_closed_total", &[("code", &code.code().to_string())], read(n));
     }
-    page.one("streams_admitted_total", "counter", "Streams let into a room.", read(&m.admitted));
-    page.family("streams_refused_total", "counter", "Streams refused by a limit of the gateway, by reason.");
-    for why in Refused::ALL {
-        page.line("streams_refused_total", &[("reason", why.name())], read(&m.refused[why as usize]));
-    }
-    let limit = control.deps.admission.view().limit;
-    page.family("admission_rate", "gauge", "New streams taken a second; absent where there is no limit.");
-    if let Some(limit) = limit {
-        page.line("admission_rate", &[], limit.per_second);
-    }
-    page.one("draining", "gauge", "1 while viewers are sent away.", u64::from(control.deps.admission.is_draining()));
-    page.family("resumes_total", "counter", "Cursors by how they were answered.");
-    for how in Resumed::ALL {
-        page.line("resumes_total", &[("answer", how.name())], read(&m.resumed[how as usize]));
-    }
-    page.one("frames_total", "counter", "Frames with room events written to viewers.", read(&m.frames));
     page.one(
-        "frames_encoded_total",
-        "counter",
+        "grandstand_gateway_streams_admitted_total",
+        COUNTER,
+        "streams",
+        "Streams let into a room.",
+        read(&m.admitted),
+    );
+    page.family(
+        "grandstand_gateway_streams_limited_total",
+        COUNTER,
+        "streams",
+        "Streams refused by a limit of the gateway, by limit.",
+    );
+    for why in Refused::ALL {
+        page.line("grandstand_gateway_streams_limited_total", &[("limit", why.name())], read(&m.refused[why as usize]));
+    }
+    if let Some(limit) = control.deps.admission.view().limit {
+        let help = "New streams taken a second; absent where there is no limit.";
+        page.family("grandstand_gateway_admission_rate", GAUGE, "streams", help);
+        page.line("grandstand_gateway_admission_rate", &[], limit.per_second);
+    }
+    let draining = u64::from(control.deps.admission.is_draining());
+    page.one("grandstand_gateway_draining", GAUGE, "yes", "1 while viewers are sent away.", draining);
+    page.family("grandstand_gateway_resumes_total", COUNTER, "cursors", "Cursors by how they were answered.");
+    for how in Resumed::ALL {
+        page.line("grandstand_gateway_resumes_total", &[("answer", how.name())], read(&m.resumed[how as usize]));
+    }
+    page.one("grandstand_gateway_ops_total", COUNTER, "operations", "Operations of clients.", read(&m.ops));
+    page.one(
+        "grandstand_gateway_ops_refused_total",
+        COUNTER,
+        "operations",
+        "Operations refused.",
+        read(&m.ops_refused),
+    );
+    page.one(
+        "grandstand_gateway_assertions_failed_total",
+        COUNTER,
+        "assertions",
+        "Assertions that ended one connection.",
+        read(&m.assertions_failed),
+    );
+}
+
+fn rooms(control: &Control, page: &mut Page) {
+    let m = &control.deps.metrics;
+    page.by_transport("grandstand_gateway_frames_total", "frames", "Frames with room events given to sockets.", |t| {
+        read(&m.frames[t as usize])
+    });
+    page.by_transport("grandstand_gateway_frame_bytes_total", "bytes", "Bytes of those frames.", |t| {
+        read(&m.bytes[t as usize])
+    });
+    page.one(
+        "grandstand_gateway_frames_encoded_total",
+        COUNTER,
+        "frames",
         "Frames encoded; the difference is what sharing saved.",
         read(&m.encoded),
     );
-    page.one("delivered_total", "counter", "Events written to viewers.", read(&m.delivered));
-    page.one("delivered_bytes_total", "counter", "Bytes of the frames written.", read(&m.delivered_bytes));
-    page.one("skipped_total", "counter", "Comments passed over for slow viewers, each told.", read(&m.skipped));
-    page.one("ops_total", "counter", "Operations of clients.", read(&m.ops));
-    page.one("ops_refused_total", "counter", "Operations refused.", read(&m.ops_refused));
-    page.one("assertions_failed_total", "counter", "Assertions that ended one connection.", read(&m.assertions_failed));
-    page.family("loop_seconds", "histogram", "Time from a worker's wake to its next wait.");
-    let mut below = 0;
-    for (n, bound) in m.lag.iter().zip(LAG_BOUNDS) {
-        below += read(n);
-        page.line("loop_seconds_bucket", &[("le", &format!("{}", bound as f64 / 1e6))], below);
+    let name = "grandstand_gateway_delivered_total";
+    page.family(name, COUNTER, "events", "Room events given to viewers, by lane and by where they came from.");
+    for hop in Hop::ALL {
+        for ((_, lane), n) in LANES.iter().zip(m.delivered(hop)) {
+            page.line(name, &[("lane", lane), ("hop", hop.name())], n);
+        }
     }
-    below += read(&m.lag[LAG_BOUNDS.len()]);
-    page.line("loop_seconds_bucket", &[("le", "+Inf")], below);
-    page.line("loop_seconds_sum", &[], read(&m.lag_micros) as f64 / 1e6);
-    page.line("loop_seconds_count", &[], below);
+    let name = "grandstand_gateway_skipped_total";
+    page.family(name, COUNTER, "events", "Comments passed over for a viewer, each told; other lanes are never.");
+    for hop in Hop::ALL {
+        page.line(name, &[("lane", "comment"), ("hop", hop.name())], read(&m.skipped[hop as usize]));
+    }
+    page.one(
+        "grandstand_gateway_priority_lost_total",
+        COUNTER,
+        "events",
+        "Priority events that were missing on their way to a worker. More than none is a bug.",
+        read(&m.priority_lost),
+    );
+}
+
+fn times(control: &Control, page: &mut Page) {
+    let m = &control.deps.metrics;
+    let name = "grandstand_gateway_loop_seconds";
+    page.family(name, "histogram", "seconds", "Time from a worker's wake to its next wait.");
+    page.histogram(name, &[], &m.lag);
+    let name = "grandstand_gateway_walk_seconds";
+    page.family(
+        name,
+        "histogram",
+        "seconds",
+        "Time from the first seat of a room to the last, by viewers of the room.",
+    );
+    for size in RoomSize::ALL {
+        page.histogram(name, &[("room", size.name())], &m.walks[size as usize]);
+    }
+    let name = "grandstand_gateway_delivery_seconds";
+    page.family(
+        name,
+        "histogram",
+        "seconds",
+        "Time from an event's id to the end of the walk that gave it to a worker's viewers, by lane and viewers of the room.",
+    );
+    for (lane, lane_name) in LANES {
+        for size in RoomSize::ALL {
+            if let Some(histogram) = m.delivery(lane, size) {
+                page.histogram(name, &[("lane", lane_name), ("room", size.name())], histogram);
+            }
+        }
+    }
+}
+
+/// What the kernel says of this process; a line it does not tell is left out.
+fn process(page: &mut Page) {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // After the name, which may hold anything: state is field 3, utime and stime are 14 and 15, resident pages 24 (proc(5)).
+    let fields: Vec<&str> = stat.rsplit_once(')').map_or_else(Vec::new, |(_, rest)| rest.split_whitespace().collect());
+    let field = |n: usize| fields.get(n - 3).and_then(|f| f.parse::<u64>().ok());
+    if let (Some(user), Some(system)) = (field(14), field(15)) {
+        let ticks = rustix::param::clock_ticks_per_second().max(1);
+        page.family("process_cpu_seconds_total", COUNTER, "seconds", "CPU time, user and system.");
+        page.line("process_cpu_seconds_total", &[], (user + system) as f64 / ticks as f64);
+    }
+    if let Some(pages) = field(24) {
+        let bytes = pages * rustix::param::page_size() as u64;
+        page.one("process_resident_memory_bytes", GAUGE, "bytes", "Resident memory.", bytes);
+    }
+    if let Ok(open) = fs::read_dir("/proc/self/fd") {
+        page.one("process_open_fds", GAUGE, "fds", "Open descriptors.", open.count() as u64);
+    }
+    if let Some(most) = rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
+        page.one("process_max_fds", GAUGE, "fds", "Descriptors this process may open.", most);
+    }
 }
 
 struct Page(String);
 
 impl Page {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(self.0, "# HELP grandstand_{name} {help}\n# TYPE grandstand_{name} {kind}");
+    fn family(&mut self, name: &str, kind: &str, unit: &str, help: &str) {
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n# UNIT {name} {unit}");
     }
     fn line(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
-        let _ = write!(self.0, "grandstand_{name}");
+        self.0.push_str(name);
         for (i, (label, text)) in labels.iter().enumerate() {
             let _ = write!(self.0, "{}{label}=\"{text}\"", if i == 0 { "{" } else { "," });
         }
         let _ = writeln!(self.0, "{} {value}", if labels.is_empty() { "" } else { "}" });
     }
-    fn one(&mut self, name: &str, kind: &str, help: &str, value: u64) {
-        self.family(name, kind, help);
+    fn one(&mut self, name: &str, kind: &str, unit: &str, help: &str, value: u64) {
+        self.family(name, kind, unit, help);
         self.line(name, &[], value);
+    }
+    fn by_transport(&mut self, name: &str, unit: &str, help: &str, value: impl Fn(Transport) -> u64) {
+        self.family(name, COUNTER, unit, help);
+        for transport in Transport::ALL {
+            self.line(name, &[("transport", transport.name())], value(transport));
+        }
+    }
+    fn histogram(&mut self, name: &str, labels: &[(&str, &str)], histogram: &Histogram) {
+        let cumulated = histogram.cumulated();
+        let bounds = BOUNDS.iter().map(|bound| format!("{}", *bound as f64 / 1e6)).chain(["+Inf".to_owned()]);
+        for (n, bound) in cumulated.iter().zip(bounds) {
+            let all: Vec<(&str, &str)> = labels.iter().copied().chain([("le", bound.as_str())]).collect();
+            self.line(&format!("{name}_bucket"), &all, n);
+        }
+        self.line(&format!("{name}_sum"), labels, histogram.sum().as_secs_f64());
+        self.line(&format!("{name}_count"), labels, cumulated[BOUNDS.len()]);
     }
 }

@@ -20,7 +20,7 @@ use super::web;
 use super::worker::Worker;
 use crate::failpoint;
 use crate::link::ToWorker;
-use crate::metrics::{self, Transport};
+use crate::metrics::{self, Hop, Transport};
 
 impl Worker {
     pub(super) fn is_poll(&mut self, slot: usize) -> bool {
@@ -148,21 +148,21 @@ impl Worker {
                 let position = self.rooms[idx].seats[seat as usize].place.position;
                 self.answer_call(slot, &[], position);
             }
-            Look::Events { mut events, upto, skipped } => {
+            Look::Events { mut events, n_events, upto, skipped } => {
                 if let Some(told) = told {
                     events.insert(0, skipped_event(&self.rooms[idx].id, &told));
                 }
-                let n_told = u64::from(skipped > 0) + u64::from(told.is_some());
-                let n_events = events.len() as u64 - n_told;
                 let body = (!events.is_empty()).then(|| self.poll_bytes(&events, upto));
                 drop(events);
                 match body {
                     Some(body) => {
-                        metrics::add(&self.shared.metrics.delivered, n_events);
-                        metrics::add(&self.shared.metrics.skipped, skipped);
-                        metrics::add(&self.shared.metrics.frames, 1);
+                        let metrics = &self.shared.metrics;
+                        metrics.add_delivered(Hop::Poll, n_events);
+                        metrics::add(&metrics.skipped[Hop::Poll as usize], skipped);
+                        metrics::add(&metrics.frames[Transport::Poll as usize], 1);
+                        metrics::add(&metrics.bytes[Transport::Poll as usize], body.len() as u64);
                         let tally = &self.rooms[idx].tally;
-                        tally.delivered.fetch_add(n_events, Ordering::Relaxed);
+                        tally.delivered.fetch_add(n_events.total(), Ordering::Relaxed);
                         tally.skipped.fetch_add(skipped, Ordering::Relaxed);
                         self.answer_body(slot, &body);
                     }

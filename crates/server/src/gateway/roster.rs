@@ -33,7 +33,7 @@ use super::worker::Worker;
 use crate::clock;
 use crate::failpoint;
 use crate::link::{Batch, NoRoom, Piece, RoomInfo, RoomTally};
-use crate::metrics::{Transport, add};
+use crate::metrics::{ByLane, Hop, RoomSize, Transport, add};
 
 const SLICE: Duration = Duration::from_millis(2);
 /// How often a walk looks at the clock: 16 sends are about 0.1 ms.
@@ -69,6 +69,17 @@ pub(super) struct Room {
     /// What the ring's comments must be held against: newest last, dropped with the ring's floor.
     retracts: Vec<(EventId, RetractTarget)>,
     latest: Latest,
+    walked: Walked,
+}
+
+/// What the walks of a room have come to, for its figures.
+#[derive(Default)]
+struct Walked {
+    /// Events up to here were given by a whole walk.
+    upto: Position,
+    /// The head when the walk that goes on began, and when that was.
+    head: Position,
+    began: Mono,
 }
 
 /// The newest value of what only its last value matters of; told to each seat once, overwritten by the next.
@@ -101,16 +112,17 @@ struct After {
     held_up: Vec<u32>,
     /// Fell out of the ring while catching up: back to the log.
     below: Vec<u32>,
-    delivered: u64,
+    delivered: ByLane,
     skipped: u64,
-    frames: u64,
-    bytes: u64,
+    /// By transport.
+    frames: [u64; 3],
+    bytes: [u64; 3],
     assertions_failed: u64,
 }
 
 struct Frame {
     plan: Plan,
-    n_events: u64,
+    n_events: ByLane,
     /// Users whose copy may differ.
     marks: Marks,
     web_socket: Option<Bytes>,
@@ -135,6 +147,7 @@ impl Room {
             queued: false,
             retracts: Vec::new(),
             latest: Latest::default(),
+            walked: Walked::default(),
         }
     }
 
@@ -205,6 +218,7 @@ impl Worker {
         match found {
             Ok(info) => {
                 room.ring = Ring::new(info.head, info.pseq, ring::Limits::default());
+                room.walked = Walked { upto: info.head, ..Walked::default() };
                 room.merge = MergeWindow::new(fixed_window(&info));
                 room.info = Some(info);
                 for (slot, generation) in waiting {
@@ -255,6 +269,7 @@ impl Worker {
             };
             let pushed = room.ring.push(entry);
             if pushed == Pushed::Hole {
+                add(&self.shared.metrics.priority_lost, 1);
                 tracing::error!(room = %room.id, id = %piece.id, "a priority event is missing from the link");
             }
             new |= pushed != Pushed::Repeat;
@@ -265,7 +280,10 @@ impl Worker {
             return;
         }
         room.ring.trim(now);
-        if !room.seats.is_empty() {
+        if room.seats.is_empty() {
+            // Given to nobody: who comes later reads it as the past.
+            room.walked.upto = room.ring.head();
+        } else {
             self.leave_window(idx, closes);
         }
     }
@@ -318,6 +336,7 @@ impl Worker {
             return;
         }
         room.ring = Ring::new(info.head, info.pseq, ring::Limits::default());
+        room.walked = Walked { upto: info.head, ..Walked::default() };
         room.retracts.clear();
         room.info = Some(info);
         for slot in room.seats.iter().map(|s| s.slot as usize).collect::<Vec<_>>() {
@@ -454,6 +473,8 @@ impl Worker {
         if next == 0 {
             room.merge.on_walk(now);
             room.again = false;
+            room.walked.head = room.ring.head();
+            room.walked.began = now;
         }
         let Room { id, ring, seats, retracts, tally, latest, .. } = room;
         let mut tour = Tour::new(id, latest, ring, retracts, now);
@@ -475,17 +496,36 @@ impl Worker {
         }
         let encoded = tour.n_encoded;
         let done = next >= seats.len();
-        tally.delivered.fetch_add(after.delivered, Ordering::Relaxed);
+        tally.delivered.fetch_add(after.delivered.total(), Ordering::Relaxed);
         tally.skipped.fetch_add(after.skipped, Ordering::Relaxed);
         let room = &mut self.rooms[idx];
         room.next_seat = (!done).then_some(next);
         add(&self.shared.metrics.encoded, encoded);
         self.finish(idx, after);
+        if done {
+            self.note_walk(idx);
+        }
         let Some(room) = self.rooms.get_mut(idx) else { return true };
         if done && std::mem::take(&mut room.again) {
             return false;
         }
         done
+    }
+
+    /// A walk has come to its last seat: how long it took, and how old each new event was by then. Viewers whose sockets are
+    /// full are not waited for; they show as skipped comments and closes.
+    fn note_walk(&mut self, idx: usize) {
+        let Some(room) = self.rooms.get_mut(idx) else { return };
+        let (metrics, wall) = (&self.shared.metrics, clock::wall());
+        let size = RoomSize::of(room.tally.viewers.load(Ordering::Relaxed).max(0) as u64);
+        metrics.walks[size as usize].observe(clock::mono().since(room.walked.began));
+        let head = room.walked.head;
+        let from = room.walked.upto.max(room.ring.floor());
+        let new = room.ring.after(from).into_iter().flatten();
+        for entry in new.take_while(|e| e.id.position() <= head).filter(|e| !e.private) {
+            metrics.add_delivery(entry.lane, size, wall.since(entry.payload.ts));
+        }
+        room.walked.upto = room.walked.upto.max(head);
     }
 
     /// Brings one viewer to the head of one of its rooms: it was just seated, or its socket takes bytes again.
@@ -498,7 +538,7 @@ impl Worker {
         if let Some(conn) = self.conns.get_mut(seat.slot as usize) {
             tour.serve(seat, conn, &mut after);
         }
-        tally.delivered.fetch_add(after.delivered, Ordering::Relaxed);
+        tally.delivered.fetch_add(after.delivered.total(), Ordering::Relaxed);
         tally.skipped.fetch_add(after.skipped, Ordering::Relaxed);
         add(&self.shared.metrics.encoded, tour.n_encoded);
         self.finish(idx, after);
@@ -506,13 +546,13 @@ impl Worker {
 
     fn finish(&mut self, idx: usize, after: After) {
         let metrics = &self.shared.metrics;
-        if after.frames > 0 {
-            add(&metrics.frames, after.frames);
-            add(&metrics.delivered, after.delivered);
-            add(&metrics.delivered_bytes, after.bytes);
+        for (idx, frames) in after.frames.into_iter().enumerate().filter(|(_, n)| *n > 0) {
+            add(&metrics.frames[idx], frames);
+            add(&metrics.bytes[idx], after.bytes[idx]);
         }
+        metrics.add_delivered(Hop::Walk, after.delivered);
         if after.skipped > 0 {
-            add(&metrics.skipped, after.skipped);
+            add(&metrics.skipped[Hop::Walk as usize], after.skipped);
         }
         if after.assertions_failed > 0 {
             add(&metrics.assertions_failed, after.assertions_failed);
@@ -543,7 +583,7 @@ impl Worker {
             Step::AtHead => Look::Nothing(room.ring.head()),
             Step::BelowFloor | Step::Late => Look::Below,
             Step::Send(plan) => {
-                let mut events = Vec::new();
+                let (mut events, mut n_events) = (Vec::new(), ByLane::default());
                 if let Some(skipped) = &plan.skipped {
                     events.push(stream::skipped_event(&room.id, skipped));
                 }
@@ -551,9 +591,10 @@ impl Worker {
                     let hidden = entry.private && !is_own(&entry.payload, reader);
                     if !hidden && !room.is_retracted(&entry.payload) {
                         events.push(Out::of(&entry.payload, reader));
+                        n_events.add(entry.lane, 1);
                     }
                 }
-                Look::Events { events, upto: plan.upto, skipped: plan.skipped.map_or(0, |s| s.count) }
+                Look::Events { events, n_events, upto: plan.upto, skipped: plan.skipped.map_or(0, |s| s.count) }
             }
         }
     }
@@ -601,6 +642,7 @@ pub(super) enum Look<'a> {
     Below,
     Events {
         events: Vec<Out<'a>>,
+        n_events: ByLane,
         upto: Position,
         skipped: u64,
     },
@@ -687,9 +729,9 @@ impl<'r> Tour<'r> {
             match sent {
                 Sent::All | Sent::Some => {
                     seat.place.advance(&plan);
-                    after.frames += 1;
-                    after.delivered += n_events;
-                    after.bytes += bytes.len() as u64;
+                    after.frames[seat.transport as usize] += 1;
+                    after.bytes[seat.transport as usize] += bytes.len() as u64;
+                    after.delivered.add_all(n_events);
                     after.skipped += plan.skipped.map_or(0, |s| s.count);
                 }
                 Sent::Nothing => {}
@@ -726,7 +768,7 @@ impl<'r> Tour<'r> {
         }
     }
 
-    fn frame(&mut self, plan: &Plan, seat: &Seat, conn: &Conn) -> (Bytes, u64) {
+    fn frame(&mut self, plan: &Plan, seat: &Seat, conn: &Conn) -> (Bytes, ByLane) {
         let at = match self.frames.iter().position(|f| f.plan == *plan) {
             Some(at) => at,
             None => {
@@ -761,10 +803,10 @@ impl<'r> Tour<'r> {
         (bytes, n_events)
     }
 
-    fn measure(&self, plan: &Plan) -> (u64, Marks) {
-        let (mut n, mut marks) = (0, Marks::default());
+    fn measure(&self, plan: &Plan) -> (ByLane, Marks) {
+        let (mut n, mut marks) = (ByLane::default(), Marks::default());
         for entry in self.walk.entries(plan) {
-            n += u64::from(!entry.private && !is_retracted(self.retracts, &entry.payload));
+            n.add(entry.lane, u64::from(!entry.private && !is_retracted(self.retracts, &entry.payload)));
             if let Some((author, _)) = &entry.payload.author {
                 marks.insert(UserMark::of(author));
             }
@@ -772,15 +814,15 @@ impl<'r> Tour<'r> {
         (n, marks)
     }
 
-    fn encode(&mut self, plan: &Plan, transport: Transport, reader: Option<&UserId>) -> (Bytes, u64) {
-        let mut events = Vec::new();
+    fn encode(&mut self, plan: &Plan, transport: Transport, reader: Option<&UserId>) -> (Bytes, ByLane) {
+        let (mut events, mut n_events) = (Vec::new(), ByLane::default());
         for entry in self.walk.entries(plan) {
             let hidden = entry.private && !is_own(&entry.payload, reader);
             if !hidden && !is_retracted(self.retracts, &entry.payload) {
                 events.push(Out::of(&entry.payload, reader));
+                n_events.add(entry.lane, 1);
             }
         }
-        let n_events = events.len() as u64;
         if let Some(skipped) = &plan.skipped {
             events.insert(0, stream::skipped_event(self.room, skipped));
         }

@@ -41,8 +41,8 @@ use crate::admission;
 use crate::auth::token::AuthFault;
 use crate::auth::{self, Denied, Identity, Role, door};
 use crate::failpoint;
-use crate::link::{Delay, Page, ReadRefused, Resumed};
-use crate::metrics::{self, Transport};
+use crate::link::{Delay, Page, Piece, ReadRefused, Resumed};
+use crate::metrics::{self, ByLane, Hop, Transport};
 
 /// Whether a path is one of the streams' routes.
 pub fn is_stream_path(path: &str) -> bool {
@@ -81,9 +81,16 @@ impl Worker {
     pub(super) fn open_stream(&mut self, slot: usize, head: &Head<'_>, body: &[u8], more: bool) {
         let keep_alive = head.keep_alive;
         let Some((room, route)) = split(head.path()) else { return };
+        let is_stream = matches!(route, Route::Stream(_)) && head.method == "GET";
+        if is_stream {
+            metrics::add(&self.shared.metrics.requested, 1);
+        }
         // An answer to HEAD has no body, whatever it says: one would be read as the start of the next answer.
         let bodiless = head.method == "HEAD";
         let deny = |w: &mut Worker, code: ErrorCode, detail: &str, headers: &[(&str, &str)]| {
+            if is_stream {
+                w.shared.metrics.add_denied(code);
+            }
             let whole = web::problem(code, detail, keep_alive, headers);
             w.answer(slot, if bodiless { web::head_of(&whole) } else { whole }, keep_alive);
         };
@@ -317,6 +324,7 @@ impl Worker {
                 let unanswered = viewer.opening.as_ref().is_some_and(|o| o.accept.is_some() || o.poll.is_some());
                 let sse_unanswered = viewer.transport == Transport::Sse && opens;
                 if denied == Denied::NeedsToken && (unanswered || sse_unanswered) {
+                    self.shared.metrics.add_denied(ErrorCode::NoToken);
                     return self.refuse_stream(slot, ErrorCode::NoToken, "credentials are needed here");
                 }
                 return self.close(slot, CloseCode::NotAllowed);
@@ -483,6 +491,9 @@ impl Worker {
             // Counted where it is known from what.
             Answer::Resumed { .. } => {}
         }
+        if let Answer::Resumed { skipped: Some(skipped), .. } = answer {
+            metrics::add(&self.shared.metrics.skipped[Hop::Log as usize], skipped.count);
+        }
         let (from, pseq) = answer.baseline();
         let place = answer.place();
         // What did not follow is told by hello's `some`; the page reader leaves the same comments out.
@@ -565,21 +576,25 @@ impl Worker {
         let transport = viewer.transport;
         let reader = viewer.identity.clone();
         let reader = reader.as_ref().map(|who| &who.user);
-        let events: Vec<Out<'_>> = page
-            .pieces
-            .iter()
-            .filter(|p| place.wants(p.id, p.lane) && !(p.lane == Lane::Comment && room.is_retracted(p)))
-            .map(|p| Out::of(p, reader))
-            .collect();
+        let is_given = |p: &Piece| place.wants(p.id, p.lane) && !(p.lane == Lane::Comment && room.is_retracted(p));
+        let events: Vec<Out<'_>> = page.pieces.iter().filter(|p| is_given(p)).map(|p| Out::of(p, reader)).collect();
         let bytes = frames::encode(transport, &events);
-        let n_events = events.len() as u64;
+        let mut n_events = ByLane::default();
+        for piece in page.pieces.iter().filter(|p| is_given(p)) {
+            n_events.add(piece.lane, 1);
+        }
         let came_to_nothing = page.upto == place.position;
         place.advance_page(page.upto);
         if let Some(joining) = &mut viewer.member_mut(member).joining {
             joining.stage = Stage::Pages { place, comments_from, request: None };
         }
-        metrics::add(&self.shared.metrics.delivered, n_events);
-        self.rooms[idx].tally.delivered.fetch_add(n_events, Ordering::Relaxed);
+        let metrics = &self.shared.metrics;
+        metrics.add_delivered(Hop::Log, n_events);
+        if !bytes.is_empty() {
+            metrics::add(&metrics.frames[transport as usize], 1);
+            metrics::add(&metrics.bytes[transport as usize], bytes.len() as u64);
+        }
+        self.rooms[idx].tally.delivered.fetch_add(n_events.total(), Ordering::Relaxed);
         if came_to_nothing && page.upto < self.rooms[idx].ring.floor() {
             // The log ends before the ring begins and has nothing more to give: the two do not join.
             tracing::error!(room = %self.rooms[idx].id, upto = %page.upto, "the log does not reach the ring");
@@ -879,6 +894,9 @@ impl Worker {
         close.write(&mut json);
         let transport = viewer.transport;
         let unanswered = viewer.opening.is_some();
+        if unanswered && code != CloseCode::Drain {
+            self.shared.metrics.add_denied(error_of(code));
+        }
         match transport {
             Transport::WebSocket => {
                 let mut bytes = self.answer_head(slot);

@@ -219,6 +219,7 @@ fn append(
     let piece = Arc::new(Piece {
         id,
         lane,
+        ts: crate::clock::wall(),
         closes_window: lane == Lane::Priority,
         pseq,
         kind,

@@ -204,7 +204,7 @@ impl Worker {
             }
             self.on_time();
             self.walk_rooms();
-            self.shared.metrics.add_lag(clock::mono().since(woke).as_micros() as u64);
+            self.shared.metrics.lag.observe(clock::mono().since(woke));
             if self.stop_at.is_some_and(|at| self.conns.is_empty() || self.now >= at) {
                 break;
             }

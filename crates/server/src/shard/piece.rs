@@ -24,6 +24,7 @@ pub fn of(record: &Record) -> Option<Arc<Piece>> {
     Some(Arc::new(Piece {
         id: record.event_id(),
         lane,
+        ts: record.ts,
         closes_window: record.closes_window(),
         pseq: record.pseq,
         kind,

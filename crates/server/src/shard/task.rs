@@ -391,6 +391,7 @@ impl Task {
                 for item in sent.chain(info.iter().map(|i| ToWorker::Settings(i.clone()))) {
                     if self.workers.send(worker, item).is_err() {
                         self.status.add_undelivered();
+                        self.status.add_dropped(batch.as_ref().map_or(&[], |b| &b.pieces));
                         self.state.lost.insert((worker, room.clone()), Lost::Batch);
                         break;
                     }
