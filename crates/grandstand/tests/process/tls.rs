@@ -19,7 +19,7 @@ use crate::support::{Http, LIMIT, Server, Wire, connected};
 use crate::viewer::{RUNGS, Rung, Viewer, ids};
 
 /// How many handshakes cost a signature.
-const FULL: &str = "grandstand_tls_handshakes_total{session=\"full\"}";
+const FULL: &str = "grandstand_gateway_tls_handshakes_total{session=\"full\"}";
 
 struct Pair {
     certificate: PathBuf,
@@ -224,7 +224,7 @@ fn plain_http_on_the_tls_port_is_told_so_and_the_connection_ends() {
         let mut said = Vec::new();
         socket.read_to_end(&mut said).expect("an end, not a reset");
     }
-    assert_eq!(metric(&server, "grandstand_tls_failed_total"), 4);
+    assert_eq!(metric(&server, "grandstand_gateway_tls_failed_total"), 4);
     assert_eq!(metric(&server, "grandstand_assertions_failed_total"), 0);
 }
 
