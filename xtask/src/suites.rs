@@ -26,6 +26,7 @@ const TEST: &[Suite] = &[
     ("process", process),
     ("clients", clients),
     ("conformance", conformance),
+    ("edge", edge),
     ("browser", browser),
     ("replay", replay),
 ];
@@ -225,6 +226,31 @@ fn browser(root: &Path) -> Result<()> {
     let mut command = Command::new("node");
     command.env("NODE_PATH", node.join("node_modules")).env("CHROMIUM", chromium);
     call(command.arg(root.join("tests/browser/run.cjs")).arg(binary(root)?))
+}
+
+/// The proxies and the checks of Debian's packages; installed where that is allowed, never done without.
+fn edge(root: &Path) -> Result<()> {
+    // Debian keeps servers out of the path of those who are not root.
+    let wanted = [("nginx", "nginx"), ("haproxy", "haproxy"), ("promtool", "prometheus")];
+    let lacking = || -> Vec<(&str, &str)> {
+        let is_there = |program: &str| !missing(program) || Path::new("/usr/sbin").join(program).exists();
+        wanted.into_iter().filter(|(program, _)| !is_there(program)).collect()
+    };
+    let packages: Vec<&str> = lacking().into_iter().map(|(_, package)| package).collect();
+    if !packages.is_empty() && !missing("apt-get") {
+        println!("installing {} by apt-get", packages.join(", "));
+        let packages = packages.join(" ");
+        let install = format!(
+            "apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends {packages}"
+        );
+        // Who may not install is told below what is missing.
+        let _ = Command::new("sh").args(["-c", &format!("{{ {install}; }} >/dev/null")]).status();
+    }
+    let lacking: Vec<String> =
+        lacking().into_iter().map(|(program, package)| format!("{program} (Debian: {package})")).collect();
+    ensure!(lacking.is_empty(), "missing and not to be installed: {}", lacking.join(", "));
+    let mut command = Command::new(python(root)?);
+    call(command.arg(root.join("tests/clients/edge.py")).arg(binary(root)?))
 }
 
 fn replay(root: &Path) -> Result<()> {

@@ -245,7 +245,7 @@ fn a_full_server_and_a_full_room_refuse_every_rung_and_readiness_says_how_full()
     for rung in RUNGS {
         assert!(matches!(meet(&server, rung, None), Met::Told { code: 4129, .. }), "{rung:?}");
     }
-    assert_eq!(metric(&server, "grandstand_streams_refused_total{reason=\"room\"}"), 3);
+    assert_eq!(metric(&server, "grandstand_gateway_streams_limited_total{limit=\"room\"}"), 3);
     let mut other = Viewer::open(&server, Rung::Sse, "other", None, None).unwrap_or_else(|a| panic!("{a:?}"));
     assert_eq!(other.next().expect("hello")["type"], "hello");
     let ready = server.http().call("GET", "/healthz/ready", None, None).expect("an answer");
@@ -254,5 +254,5 @@ fn a_full_server_and_a_full_room_refuse_every_rung_and_readiness_says_how_full()
     assert_eq!(ready.json["load"]["share"], json!(1.0));
     let mut refused = Viewer::open(&server, Rung::WebSocket, "third", None, None).unwrap_or_else(|a| panic!("{a:?}"));
     assert_eq!(refused.next().expect("a close")["code"], 4129);
-    assert_eq!(metric(&server, "grandstand_streams_refused_total{reason=\"connections\"}"), 1);
+    assert_eq!(metric(&server, "grandstand_gateway_streams_limited_total{limit=\"connections\"}"), 1);
 }

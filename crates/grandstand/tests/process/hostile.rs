@@ -51,7 +51,7 @@ fn a26_without_descriptors_those_inside_are_served_and_those_outside_are_sent_aw
     inside.until_id(id);
     let metrics = publisher.call("GET", "/metrics", None, None).expect("an answer");
     let text = String::from_utf8(metrics.body).expect("text");
-    let refused = text.lines().find_map(|l| l.strip_prefix("grandstand_connections_refused_total "));
+    let refused = text.lines().find_map(|l| l.strip_prefix("grandstand_gateway_connections_refused_total "));
     assert_eq!(refused.and_then(|n| n.parse().ok()), Some(200 - n_inside), "{text}");
     // The crowd leaves: who comes then is let in.
     drop(crowd);

@@ -225,7 +225,7 @@ fn plain_http_on_the_tls_port_is_told_so_and_the_connection_ends() {
         socket.read_to_end(&mut said).expect("an end, not a reset");
     }
     assert_eq!(metric(&server, "grandstand_gateway_tls_failed_total"), 4);
-    assert_eq!(metric(&server, "grandstand_assertions_failed_total"), 0);
+    assert_eq!(metric(&server, "grandstand_gateway_assertions_failed_total"), 0);
 }
 
 #[test]
