@@ -1,5 +1,6 @@
 //! Project tasks. `cargo xtask test` is the one command that proves the product; `cargo xtask tidy` holds the structure.
 
+mod instructions;
 mod sim;
 mod suites;
 mod tidy;
@@ -26,6 +27,12 @@ enum Task {
         #[arg(long)]
         only: Vec<String>,
     },
+    /// Instruction counts of the hot paths against tests/bench/instructions.json.
+    Instructions {
+        /// Write the baseline anew.
+        #[arg(long)]
+        renew: bool,
+    },
     /// The simulator: `--seed N --seconds S`, or any of its own flags.
     Sim {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -45,6 +52,8 @@ fn main() -> ExitCode {
     let done = match Args::parse().task {
         Task::Tidy => tidy::run(&root),
         Task::Test { only } => suites::test(&root, &only),
+        Task::Instructions { renew: false } => instructions::run(&root),
+        Task::Instructions { renew: true } => instructions::renew(&root),
         Task::Sim { args } => sim::run(&root, &args),
         Task::Long => suites::long(&root),
         Task::Bench { only } => suites::bench(&root, &only),

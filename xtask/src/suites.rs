@@ -7,7 +7,7 @@ use std::{env, fs};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{sim, tidy};
+use crate::{instructions, sim, tidy};
 
 /// Seeds of the short simulator run; the long form takes a hundred times as many.
 const SIM_SEEDS_SHORT: u64 = 400;
@@ -21,6 +21,7 @@ const TEST: &[Suite] = &[
     ("lints", lints),
     ("build", build),
     ("unit", unit),
+    ("instructions", instructions::run),
     ("simulator", simulator),
     ("planted", planted),
     ("process", process),
@@ -77,7 +78,7 @@ fn cargo(root: &Path, args: &[&str]) -> Result<()> {
     call(Command::new("cargo").current_dir(root).args(args))
 }
 
-fn call(command: &mut Command) -> Result<()> {
+pub fn call(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("{:?}", command.get_program()))?;
     ensure!(status.success(), "{:?} {:?}: {status}", command.get_program(), command.get_args());
     Ok(())
@@ -146,10 +147,14 @@ fn process_long(root: &Path) -> Result<()> {
     ]))
 }
 
+/// Where cargo builds.
+pub fn target(root: &Path) -> PathBuf {
+    root.join(env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from))
+}
+
 /// The binary under test, built by the `build` suite.
 fn binary(root: &Path) -> Result<PathBuf> {
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let path = root.join(target).join("ci/grandstand");
+    let path = target(root).join("ci/grandstand");
     ensure!(path.exists(), "{} is missing: the build suite makes it", path.display());
     Ok(path)
 }
@@ -161,8 +166,21 @@ fn tools(root: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
-fn missing(program: &str) -> bool {
+pub fn missing(program: &str) -> bool {
     !Command::new("sh").args(["-c", &format!("command -v {program} >/dev/null")]).status().is_ok_and(|s| s.success())
+}
+
+/// Tries Debian packages; whoever needs them looks again and says what is missing.
+pub fn install(packages: &str) {
+    if missing("apt-get") {
+        return;
+    }
+    println!("installing {packages} by apt-get");
+    let apt = "DEBIAN_FRONTEND=noninteractive apt-get";
+    let script = format!("{apt} update -qq && {apt} install -y -qq --no-install-recommends {packages} >/dev/null");
+    if let Err(fault) = call(Command::new("sh").args(["-c", &script])) {
+        eprintln!("{fault:#}");
+    }
 }
 
 /// A Python with the clients nobody here wrote.
@@ -201,10 +219,8 @@ fn node(root: &Path) -> Result<PathBuf> {
 
 fn chromium() -> Result<String> {
     let found = || ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|p| !missing(p));
-    if found().is_none() && !missing("apt-get") {
-        let install = "apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-noto-core fonts-noto-cjk fonts-noto-color-emoji";
-        println!("installing chromium by apt-get");
-        call(Command::new("sh").args(["-c", &format!("{install} >/dev/null")]))?;
+    if found().is_none() {
+        install("chromium fonts-noto-core fonts-noto-cjk fonts-noto-color-emoji");
     }
     found().map(str::to_owned).context("chromium is missing and could not be installed: the browser test needs it")
 }

@@ -9,7 +9,7 @@
 mod calls;
 mod conn;
 mod echo;
-mod frames;
+pub mod frames;
 mod ops;
 mod polls;
 mod renewal;

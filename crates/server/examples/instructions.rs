@@ -1,0 +1,236 @@
+//! What the hot paths cost, in instructions: `instructions CASE` makes one case's calls inside [`counted`], for callgrind to
+//! count; `instructions` alone names the cases with the calls of each. `cargo xtask instructions` runs and compares them.
+//!
+//! Nothing here may depend on the machine or the hour: fixed ids, fixed times, a seeded random source, no hash tables.
+
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use grandstand_core::ids::{Epoch, EventId, Position, Pseq, Seq};
+use grandstand_core::names::{ClientMsgId, RoomId, UserId};
+use grandstand_core::record::{Audience, Body, Comment, Lane, Record, Verdict};
+use grandstand_core::rng::Rng;
+use grandstand_core::time::{Mono, Wall};
+use grandstand_core::viewer::merge::{Leave, MergeWindow};
+use grandstand_core::viewer::ring::{self, Entry, Ring};
+use grandstand_core::viewer::session::{Action, Credential, Op, Session, Start};
+use grandstand_core::viewer::walk::{self, Place, Step, Walk};
+use grandstand_server::gateway::frames::{self, Out};
+use grandstand_server::link::Piece;
+use grandstand_server::metrics::Transport;
+use grandstand_wire::{event, op, record};
+
+/// Events in the ring of the walks and in the merged frames: 100 ms at 400 a second.
+const N_EVENTS: u64 = 40;
+
+/// A case: its name, how many calls it makes, and what makes it ready to be called.
+type Case = (&'static str, u32, fn() -> Box<dyn FnMut()>);
+
+const CASES: &[Case] = &[
+    ("frame-websocket-one", 1_000, || frame(Transport::WebSocket, 1)),
+    ("frame-websocket-forty", 200, || frame(Transport::WebSocket, N_EVENTS)),
+    ("frame-sse-forty", 200, || frame(Transport::Sse, N_EVENTS)),
+    ("merge-event", 2_000, merge),
+    ("session-publish", 2_000, session),
+    ("walk-same-place", 5_000, || walk(true)),
+    ("walk-own-place", 2_000, || walk(false)),
+    ("ring-push", 2_000, push),
+    ("op-parse", 1_000, parse),
+    ("event-json", 1_000, event_json),
+    ("record-encode", 200, record_encode),
+];
+
+fn main() -> ExitCode {
+    let Some(name) = std::env::args().nth(1) else {
+        CASES.iter().for_each(|(name, calls, _)| println!("{name} {calls}"));
+        return ExitCode::SUCCESS;
+    };
+    let Some((_, calls, ready)) = CASES.iter().find(|(known, ..)| *known == name) else {
+        eprintln!("no case is called {name}");
+        return ExitCode::FAILURE;
+    };
+    let mut call = ready();
+    // Buffers grow and pages are touched before anything is counted.
+    (0..10).for_each(|_| call());
+    counted(*calls, &mut *call);
+    ExitCode::SUCCESS
+}
+
+/// Callgrind counts in here and nowhere else.
+#[inline(never)]
+fn counted(calls: u32, call: &mut dyn FnMut()) {
+    (0..calls).for_each(|_| call());
+}
+
+const TEXT: &str =
+    "a comment of one hundred bytes, as a viewer of a lively room might write it after the first goal, or so";
+
+fn comment(seq: u64) -> Record {
+    Record {
+        epoch: Epoch::new(25_560).expect("a valid epoch"),
+        seq: Seq::new(seq).expect("a valid seq"),
+        room: RoomId::parse("match:2022-final"),
+        ts: Wall(1_779_048_873_122 + seq),
+        region: "local".into(),
+        user: UserId::parse("u_q9z"),
+        client_msg_id: ClientMsgId::parse("b1f9c2d4-17"),
+        pseq: None,
+        verdict: Verdict::Unjudged,
+        policy_version: 1,
+        audience: Audience::Everyone,
+        source: None,
+        body: Body::Comment(Comment {
+            display: "Ada".into(),
+            badges: ["sub".into()].into(),
+            text: TEXT.into(),
+            reply_to: None,
+        }),
+    }
+}
+
+fn piece(seq: u64) -> Arc<Piece> {
+    let record = comment(seq);
+    let mut json = Vec::new();
+    event::write_event(&record, &mut json);
+    Arc::new(Piece {
+        id: record.event_id(),
+        lane: Lane::Comment,
+        closes_window: false,
+        pseq: None,
+        kind: "comment",
+        json: json.into_boxed_slice(),
+        author: record.user.clone().map(|user| (user, record.client_msg_id.clone())),
+        audience: Audience::Everyone,
+        retracts: None,
+    })
+}
+
+fn frame(transport: Transport, n: u64) -> Box<dyn FnMut()> {
+    let pieces: Vec<_> = (1..=n).map(piece).collect();
+    Box::new(move || {
+        let events: Vec<Out<'_>> = pieces.iter().map(|piece| Out::of(piece, None)).collect();
+        black_box(frames::encode(transport, black_box(&events)));
+    })
+}
+
+/// 400 events a second into a room of 2 000: most wait, one in forty walks.
+fn merge() -> Box<dyn FnMut()> {
+    let mut merge = MergeWindow::new(None);
+    let mut now = Mono(1_000_000);
+    Box::new(move || {
+        now = Mono(now.0 + 2_500);
+        merge.set_viewers(2_000);
+        if merge.deadline().is_some_and(|at| at <= now) {
+            merge.on_walk(now);
+        }
+        if black_box(merge.on_events(false, now)) == Leave::Now {
+            merge.on_walk(now);
+        }
+    })
+}
+
+fn session() -> Box<dyn FnMut()> {
+    let room = RoomId::parse("match:2022-final").expect("a valid room");
+    let credential = Credential {
+        user: UserId::parse("u_q9z").expect("a valid user"),
+        exp: Wall(1_779_048_873_122),
+        may_publish: true,
+        exempt: false,
+    };
+    let start = Start {
+        room: room.clone(),
+        credential: Some(credential),
+        offers_subprotocol: false,
+        anonymous_view: true,
+        cursor: Position::START,
+    };
+    let mut rng = Rng::new(7);
+    let mut now = Mono(1_000_000);
+    let (mut session, _) = Session::new(start, now, &mut rng).expect("a credential");
+    Box::new(move || {
+        now = Mono(now.0 + 50_000);
+        let said = session.on_op(Op::Publish { room: None }, now, &mut rng);
+        assert!(matches!(black_box(said), Action::Publish { .. }));
+    })
+}
+
+fn entry(piece: &Arc<Piece>, at: Mono) -> Entry<Arc<Piece>> {
+    Entry {
+        id: piece.id,
+        lane: piece.lane,
+        closes_window: piece.closes_window,
+        private: false,
+        pseq: piece.pseq,
+        at,
+        bytes: piece.json.len() as u32,
+        payload: piece.clone(),
+    }
+}
+
+/// One viewer's step of a walk over forty fresh comments: where all others stand, or at a place of its own.
+fn walk(same: bool) -> Box<dyn FnMut()> {
+    let now = Mono(1_000_000);
+    let pieces: Vec<_> = (2..2 + N_EVENTS).map(piece).collect();
+    let before = comment(1).event_id();
+    let ring: &'static mut Ring<_> =
+        Box::leak(Box::new(Ring::new(before.position(), Pseq(0), ring::Limits::default())));
+    for piece in &pieces {
+        ring.push(entry(piece, now));
+    }
+    let ring: &'static Ring<_> = ring;
+    let mut walk = Walk::new(ring, walk::Limits::default(), now);
+    let mut n = 0;
+    Box::new(move || {
+        n += 1;
+        let at = if same { before } else { pieces[n % (pieces.len() - 1)].id };
+        let mut place = Place::live(at.position());
+        match black_box(walk.step(&place)) {
+            Step::Send(plan) => place.advance(&plan),
+            other => panic!("{other:?}"),
+        }
+        black_box(place);
+    })
+}
+
+fn push() -> Box<dyn FnMut()> {
+    let first = comment(1).event_id();
+    let mut ring = Ring::new(first.position(), Pseq(0), ring::Limits::default());
+    let known = piece(2);
+    let mut n = 0;
+    Box::new(move || {
+        n += 1;
+        let id = EventId::new(first.value() + n).expect("a valid id");
+        let at = Mono(n * 2_500);
+        ring.push(Entry { id, ..entry(&known, at) });
+        ring.trim(at);
+    })
+}
+
+fn parse() -> Box<dyn FnMut()> {
+    let frame =
+        format!(r#"{{"op":"publish","client_msg_id":"b1f9c2d4-17","room_id":"match:2022-final","body":"{TEXT}"}}"#);
+    Box::new(move || {
+        black_box(op::parse(black_box(&frame)).expect("a valid frame"));
+    })
+}
+
+fn event_json() -> Box<dyn FnMut()> {
+    let comment = comment(123_456);
+    let mut out = Vec::new();
+    Box::new(move || {
+        out.clear();
+        event::write_event(black_box(&comment), &mut out);
+        black_box(&out);
+    })
+}
+
+fn record_encode() -> Box<dyn FnMut()> {
+    let comment = comment(123_456);
+    let mut out = Vec::new();
+    Box::new(move || {
+        out.clear();
+        record::encode(black_box(&comment), &mut out);
+        black_box(&out);
+    })
+}
