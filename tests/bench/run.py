@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -36,12 +37,12 @@ def say(name: str, **figures: object) -> None:
 
 
 def memory() -> None:
-    """Slope of anonymous resident memory from 5 000 to 15 000 idle viewers."""
+    """Slope of anonymous resident memory from 5 000 to 15 000 idle viewers, each a user of its own."""
     for transport in ("ws", "sse"):
         at = {}
         for viewers in (5000, 15000):
             with Server(BINARY) as server:
-                report = load(server, "--idle", "--rooms", "1", "--viewers", str(viewers), "--seconds", "3", "--transport", transport)
+                report = load(server, "--idle", "--distinct-users", "--viewers", str(viewers), "--seconds", "3", "--transport", transport)
                 at[viewers] = report["server"]["connected"]
         slope = (at[15000]["rss_anon_kb"] - at[5000]["rss_anon_kb"]) / 10_000
         total = (at[15000]["rss_kb"] - at[5000]["rss_kb"]) / 10_000
@@ -57,6 +58,98 @@ def delivery() -> None:
         with Server(BINARY) as server:
             report = load(server, "--viewers", "2000", "--rate", "400", "--seconds", "20", "--transport", transport, "--merge-ms", "100")
             say(f"merged-{transport}", cpu_us_per_delivery=report["server"]["cpu_us_per_delivery"], comments=report["comments"])
+
+
+class Bare:
+    """A bare `send` loop with as many sockets, at the same pace, with the same bytes; see crates/load/examples/bare_send.rs."""
+
+    def __init__(self, transport: str, viewers: int, per_second: float, seconds: float, size: int, comments: int = 1) -> None:
+        program = str(TARGET / "release/examples/bare_send")
+        words = [program, transport, str(viewers), str(per_second), str(seconds), str(size), str(comments)]
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout
+        url = self.process.stdout.readline().split()[1]
+        audience = [BINARY, "load", "--url", url, "--token", "none", "--idle", "--json", "--transport", transport]
+        audience += ["--viewers", str(viewers), "--seconds", str(seconds + 6)]
+        reader = subprocess.Popen(audience, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.figures = json.loads(self.process.stdout.readline())
+        # The audience has seen what it came for; its checks are of a server's promises, which this is not.
+        reader.wait()
+        self.process.wait()
+        assert self.figures["full"] == 0, f"the audience did not keep up: {self.figures}"
+
+
+PAIRS = int(os.environ.get("GRANDSTAND_BENCH_PAIRS", "5"))
+
+
+def spread(values: list[float]) -> dict:
+    return {"median": round(statistics.median(values), 3), "from": round(min(values), 3), "to": round(max(values), 3)}
+
+
+def say_pairs(name: str, ours: list[float], bare: list[float], **figures: object) -> None:
+    """Median and spread of the ratios of the pairs, and of both sides."""
+    ratios = [a / b for a, b in zip(ours, bare, strict=True)]
+    say(name, pairs=len(ratios), ratio=spread(ratios), server=spread(ours), bare=spread(bare), **figures)
+
+
+def build_bare() -> None:
+    command = ["cargo", "build", "--release", "-q", "-p", "grandstand-load", "--example", "bare_send"]
+    subprocess.run(command, cwd=ROOT, check=True)
+
+
+def fanout() -> None:
+    """CPU of the server a frame against that of a bare `send` of the same bytes at the same pace, in interleaved pairs."""
+    build_bare()
+    seconds = 8
+    for transport in ("ws", "sse"):
+        ours, bare = [], []
+        for _ in range(PAIRS):
+            with Server(BINARY) as server:
+                words = ["--viewers", "5000", "--rate", "10", "--merge-ms", "0", "--seconds", str(seconds)]
+                report = load(server, *words, "--transport", transport)
+            ours.append(report["server"]["cpu_us_per_delivery"])
+            size = report["bytes"] // report["frames"]
+            bare.append(Bare(transport, 5000, 10, seconds, size).figures["cpu_us_per_send"])
+        say_pairs(f"fanout-unmerged-{transport}", ours, bare, frame_bytes=size)
+    ours, bare, per_delivery = [], [], []
+    for _ in range(PAIRS):
+        with Server(BINARY) as server:
+            words = ["--viewers", "2000", "--rate", "400", "--burst", "40", "--merge-ms", "100", "--seconds", str(seconds)]
+            report = load(server, *words, "--transport", "ws")
+        frames = report["delivered"] / report["frames"]
+        ours.append(report["server"]["cpu_us_per_delivery"] * frames)
+        per_delivery.append(report["server"]["cpu_us_per_delivery"])
+        size = report["bytes"] // report["frames"]
+        pace = report["frames"] / 2000 / report["seconds"]
+        bare.append(Bare("ws", 2000, round(pace, 2), seconds, size, max(1, round(frames))).figures["cpu_us_per_send"])
+    say_pairs("fanout-merged-ws", ours, bare, frame_bytes=size, comments_a_frame=frames, cpu_us_per_delivery=spread(per_delivery))
+
+
+def accept() -> None:
+    """CPU of the server to accept, authenticate with a token it has verified before, join and greet, against accept, read and write."""
+    build_bare()
+    viewers = 10_000
+    ours, bare = [], []
+    words = ["--idle", "--distinct-users", "--viewers", str(viewers), "--seconds", "1"]
+    for _ in range(PAIRS):
+        with Server(BINARY) as server:
+            load(server, *words)
+            usage = load(server, *words)["server"]
+        ours.append((usage["connected"]["cpu_us"] - usage["before"]["cpu_us"]) / viewers)
+        bare.append(Bare("ws", viewers, 1, 1, 200).figures["cpu_us_per_connection"])
+    say_pairs("accept", ours, bare)
+
+
+def slow() -> None:
+    """5 000 viewers at 10 msg/s with two score events a second, one in ten of them slow: the others' latency against a run without."""
+    words = ["--viewers", "5000", "--rate", "10", "--score-rate", "2", "--seconds", "30"]
+    for kind in (None, "none", "1", "1024"):
+        with Server(BINARY) as server:
+            slow = ["--slow-share", "0.1", "--slow-kind", kind] if kind else []
+            report = load(server, *words, *slow)
+            end = report["server"]["after"]
+        figures = {k: report[k] for k in ("comments", "scores", "slow", "closes", "reconnects")}
+        say(f"slow-{kind or 'nobody'}", **figures, rss_anon_kb=end["rss_anon_kb"])
 
 
 def publish() -> None:
@@ -130,7 +223,7 @@ def build() -> None:
     subprocess.run(["rm", "-rf", str(target)], check=True)
 
 
-FIGURES = [memory, delivery, publish, latency, snapshot, recovery, build]
+FIGURES = [memory, delivery, fanout, accept, slow, publish, latency, snapshot, recovery, build]
 
 
 def main(only: list[str]) -> None:

@@ -11,6 +11,8 @@ use grandstand_server::auth::token::{Claims, SigningKey};
 /// A tool's own token outlives any run of it.
 const TOOL_TTL: Duration = Duration::from_secs(7 * 24 * 3600);
 
+const DAY_MS: u64 = 24 * 3_600 * 1_000;
+
 pub fn now() -> Wall {
     Wall(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64)
 }
@@ -26,4 +28,16 @@ pub fn tool_token(data: &Path) -> Result<String> {
         ..Claims::new("grandstand-tool", now(), TOOL_TTL)
     };
     Ok(SigningKey::in_folder(data).with_context(|| data.display().to_string())?.mint(&claims))
+}
+
+/// One token a viewer, each for a user of its own. Those of one day are the same, so that a server that has verified them
+/// once knows them again.
+///
+/// Errors: the folder holds no signing key.
+pub fn viewer_tokens(data: &Path, n: u32) -> Result<Vec<String>> {
+    let key = data.join(SIGNING_KEY);
+    ensure!(key.exists(), "{} is missing: viewers of their own need the server's data folder", key.display());
+    let key = SigningKey::in_folder(data).with_context(|| data.display().to_string())?;
+    let day = Wall(now().0 / DAY_MS * DAY_MS);
+    Ok((0..n).map(|viewer| key.mint(&Claims::new(&format!("load-viewer-{viewer}"), day, TOOL_TTL))).collect())
 }

@@ -163,9 +163,32 @@ struct LoadArgs {
     /// A fixed merge window for the rooms, instead of one by their size.
     #[arg(long)]
     merge_ms: Option<u32>,
+    /// So many comments due at one moment, at the same rate.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    burst: u32,
+    /// Each viewer is a user of its own, by a token made with the key of `--data`; without it, viewers are anonymous.
+    #[arg(long, conflicts_with = "token")]
+    distinct_users: bool,
+    /// This share of the viewers reads slowly while comments are published: 0.1 is one in ten.
+    #[arg(long, default_value_t = 0.0)]
+    slow_share: f64,
+    /// What a slow viewer reads: `none`, or bytes a second.
+    #[arg(long, default_value = "none", value_parser = slow_kind)]
+    slow_kind: SlowKind,
     /// Print one JSON object instead of a table.
     #[arg(long)]
     json: bool,
+}
+
+/// Bytes a second.
+#[derive(Clone, Copy)]
+struct SlowKind(u32);
+
+fn slow_kind(text: &str) -> Result<SlowKind, String> {
+    match text {
+        "none" => Ok(SlowKind(0)),
+        _ => text.parse().map(SlowKind).map_err(|_| "`none`, or bytes a second".to_owned()),
+    }
 }
 
 fn main() -> ExitCode {
@@ -230,6 +253,11 @@ fn load(args: &LoadArgs) -> Result<ExitCode> {
         "--seconds is more than 0 and at most a day"
     );
     ensure!(args.rate >= 0.0 && args.rate.is_finite(), "--rate is 0 or more");
+    ensure!((0.0..1.0).contains(&args.slow_share), "--slow-share is 0 or more and less than 1");
+    let viewer_tokens = match args.distinct_users {
+        true => credentials::viewer_tokens(&args.server.data, args.viewers)?,
+        false => Vec::new(),
+    };
     let base = grandstand_load::Settings::new(&args.server.endpoint()?, &args.server.token()?)?;
     let settings = grandstand_load::Settings {
         viewers: if args.publish_only { 0 } else { args.viewers },
@@ -247,6 +275,10 @@ fn load(args: &LoadArgs) -> Result<ExitCode> {
         body_bytes: args.body_bytes,
         idle: args.idle,
         merge_ms: args.merge_ms,
+        burst: args.burst,
+        viewer_tokens,
+        slow: (args.slow_share > 0.0)
+            .then_some(grandstand_load::Slow { share: args.slow_share, bytes_per_second: args.slow_kind.0 }),
         pids: args.pid.clone(),
         ..base
     };

@@ -23,4 +23,4 @@ mod run;
 mod viewers;
 
 pub use report::{Check, Report};
-pub use run::{Settings, Transport, run, worker};
+pub use run::{Settings, Slow, Transport, run, worker};

@@ -222,7 +222,8 @@ impl Publishers {
             return Duration::from_millis(100);
         }
         loop {
-            let at = start_us + (*due as f64 / self.settings.rate * 1e6) as u64;
+            let burst = u64::from(self.settings.burst.max(1));
+            let at = start_us + ((*due / burst * burst) as f64 / self.settings.rate * 1e6) as u64;
             let now = micros();
             if at > now {
                 return Duration::from_micros(at - now);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::Usage;
 use crate::publishers::Published;
-use crate::viewers::Seen;
+use crate::viewers::{Seen, SlowSeen};
 
 /// A histogram as it goes from one process to another: value in microseconds, count.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -107,6 +107,7 @@ pub struct Report {
     pub comments_by: BTreeMap<String, Latency>,
     pub scores_by: BTreeMap<String, Latency>,
     pub reconnects: u64,
+    pub slow: SlowSeen,
     pub closes: BTreeMap<u16, u64>,
     pub faults: BTreeMap<String, u64>,
     pub server: Option<Server>,
@@ -157,6 +158,7 @@ impl Report {
             Check { name: "viewers whose events are not the acked ones", failed: sum(|s| s.wrong_viewers) },
             Check { name: "events lost without a word", failed: sum(|s| s.lost) },
             Check { name: "gaps told without a count", failed: sum(|s| s.cut) },
+            Check { name: "slow viewers not complete at the end", failed: sum(|s| s.slow.viewers - s.slow.complete) },
             Check { name: "broken protocol", failed: faults.values().sum() },
             Check { name: "comments without an answer", failed: published.unanswered },
             Check { name: "comments refused", failed: published.refused.values().sum() },
@@ -204,6 +206,12 @@ impl Report {
             comments_by: by_transport(seen, |s| &s.comments),
             scores_by: by_transport(seen, |s| &s.scores),
             reconnects: sum(|s| s.reconnects),
+            slow: SlowSeen {
+                viewers: sum(|s| s.slow.viewers),
+                closed: sum(|s| s.slow.closed),
+                complete: sum(|s| s.slow.complete),
+                skipped: sum(|s| s.slow.skipped),
+            },
             closes,
             faults,
             server,
@@ -235,6 +243,12 @@ impl Report {
         );
         if self.reconnects > 0 {
             println!("  {} reconnects, closes by code {:?}", self.reconnects, self.closes);
+        }
+        if self.slow.viewers > 0 {
+            let SlowSeen { viewers, closed, complete, skipped } = self.slow;
+            println!(
+                "  {viewers} slow viewers: {closed} closed, {skipped} comments passed over, {complete} complete at the end"
+            );
         }
         for (what, n) in &self.faults {
             println!("  fault {n}: {what}");

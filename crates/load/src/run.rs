@@ -54,6 +54,23 @@ impl Transport {
     }
 }
 
+/// Viewers that take less than they are given, while comments are published; afterwards they read like all others.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Slow {
+    /// Of all viewers: above 0, below 1.
+    pub share: f64,
+    /// Bytes each reads a second; 0 reads nothing.
+    pub bytes_per_second: u32,
+}
+
+impl Slow {
+    /// Spread evenly over the viewers.
+    pub(crate) fn is(self, viewer: u32) -> bool {
+        let upto = |n: u32| (f64::from(n) * self.share).floor();
+        upto(viewer + 1) > upto(viewer)
+    }
+}
+
 /// A whole run, or one process's share of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Settings {
@@ -69,6 +86,8 @@ pub struct Settings {
     pub publishers: u32,
     /// Comments a second over all rooms, by the clock.
     pub rate: f64,
+    /// So many of them are due at one moment, the next ones when the rate allows.
+    pub burst: u32,
     /// Instead of a rate: so many in flight on each publisher's connection.
     pub inflight: Option<u32>,
     /// Score events a second over all rooms.
@@ -78,6 +97,9 @@ pub struct Settings {
     /// Connect and hold; nothing is published.
     pub idle: bool,
     pub merge_ms: Option<u32>,
+    /// A viewer's token by its number, from `first_viewer` on; anonymous where there is none.
+    pub viewer_tokens: Vec<String>,
+    pub slow: Option<Slow>,
     /// The server's processes.
     pub pids: Vec<u32>,
     pub publishes: bool,
@@ -96,12 +118,15 @@ impl Settings {
             transport: Transport::Ws,
             publishers: 1,
             rate: 10.0,
+            burst: 1,
             inflight: None,
             score_rate: 0.0,
             seconds: 10.0,
             body_bytes: 60,
             idle: false,
             merge_ms: None,
+            viewer_tokens: Vec::new(),
+            slow: None,
             pids: Vec::new(),
             publishes: false,
         })
@@ -126,24 +151,26 @@ impl Settings {
         )
     }
 
-    /// What a viewer's connection begins with; viewers are anonymous.
+    /// What a viewer's connection begins with.
     pub(crate) fn request(&self, transport: Transport, room: usize, viewer: u32, cursor: Option<u64>) -> String {
         let (name, host) = (&self.rooms[room], &self.host);
+        let token = self.viewer_tokens.get((viewer - self.first_viewer) as usize).map(String::as_str);
         let resume = cursor.map(|c| format!("Last-Event-ID: {c}\r\n")).unwrap_or_default();
+        let who = token.map(|t| format!("Authorization: Bearer {t}\r\n")).unwrap_or_default();
         match transport {
             Transport::Ws | Transport::Mix => {
-                let upgrade = self.upgrade(room, None);
+                let upgrade = self.upgrade(room, token);
                 format!("{}{resume}\r\n", upgrade.strip_suffix("\r\n").unwrap_or(&upgrade))
             }
             Transport::Sse => {
                 format!(
-                    "GET /v1/rooms/{name}/sse HTTP/1.1\r\nHost: {host}\r\nAccept: text/event-stream\r\n{resume}\r\n"
+                    "GET /v1/rooms/{name}/sse HTTP/1.1\r\nHost: {host}\r\nAccept: text/event-stream\r\n{who}{resume}\r\n"
                 )
             }
             Transport::Poll => {
                 let since = cursor.map(|c| format!("since={c}&")).unwrap_or_default();
                 format!(
-                    "GET /v1/rooms/{name}/poll?{since}timeout=25&tab=load-{viewer} HTTP/1.1\r\nHost: {host}\r\n\r\n"
+                    "GET /v1/rooms/{name}/poll?{since}timeout=25&tab=load-{viewer} HTTP/1.1\r\nHost: {host}\r\n{who}\r\n"
                 )
             }
         }
@@ -284,6 +311,7 @@ pub fn run(mut settings: Settings, n_rooms: u32, command: &[String], quiet: bool
         let share = Settings {
             first_viewer: first,
             viewers: most.min(settings.viewers - first),
+            viewer_tokens: settings.viewer_tokens.iter().skip(first as usize).take(most as usize).cloned().collect(),
             publishes: false,
             ..settings.clone()
         };
@@ -337,7 +365,8 @@ fn publish(
     measure: &dyn Fn() -> Result<Option<Usage>>,
     note: &dyn Fn(String),
 ) -> Result<(Published, Option<Usage>, u64)> {
-    let mut publishers = Process::start(command, &Settings { publishes: true, ..settings.clone() })?;
+    let mut publishers =
+        Process::start(command, &Settings { publishes: true, viewer_tokens: Vec::new(), ..settings.clone() })?;
     publishers.hear::<Ready>()?;
     note(format!("{} publishers for {} s", settings.publishers, settings.seconds));
     for process in viewers.iter_mut() {

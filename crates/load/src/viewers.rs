@@ -35,6 +35,10 @@ const LADDER: [Transport; 3] = [Transport::Ws, Transport::Sse, Transport::Poll];
 const WAKE: Token = Token(usize::MAX);
 /// A viewer that gets nothing for so long after the last publish gets nothing more.
 const QUIET: Duration = Duration::from_secs(15);
+/// How often a slow viewer reads what it allows itself.
+const SLOW_EVERY: Duration = Duration::from_millis(100);
+/// What a slow viewer's kernel takes for it: as little as there is, so that the server feels it.
+const SLOW_BUFFER: usize = 2_048;
 /// A resume that a server asked for at once is tried this much later.
 const AT_ONCE: Duration = Duration::from_millis(5);
 
@@ -61,6 +65,19 @@ pub struct Seen {
     pub faults: BTreeMap<String, u64>,
     pub closes: BTreeMap<u16, u64>,
     pub reconnects: u64,
+    pub slow: SlowSeen,
+}
+
+/// What became of the slow viewers. Their events are checked like everybody's; their latency is not counted.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct SlowSeen {
+    pub viewers: u64,
+    /// That were closed, whether they could read the close code or not.
+    pub closed: u64,
+    /// That were watching and complete at the end.
+    pub complete: u64,
+    /// Comments they were told they had been passed over with.
+    pub skipped: u64,
 }
 
 /// What was acked in one room: what each of its viewers must have got.
@@ -96,6 +113,9 @@ struct Viewer {
     chunked: bool,
     greeted: bool,
     told_cut: bool,
+    slow: bool,
+    /// The server ended it while it was slow.
+    was_closed: bool,
     cursor: u64,
     pseq: u64,
     comments: u64,
@@ -129,6 +149,9 @@ pub struct Viewers {
     scores: [Histogram<u64>; 3],
     seen: Seen,
     last_delivery: Instant,
+    /// Slow viewers are slow now, and when they read next.
+    slow_at: Option<Instant>,
+    slow_bytes: f64,
 }
 
 impl Viewers {
@@ -149,6 +172,8 @@ impl Viewers {
                 chunked: false,
                 greeted: false,
                 told_cut: false,
+                slow: settings.slow.is_some_and(|slow| slow.is(n)),
+                was_closed: false,
                 cursor: 0,
                 pseq: 0,
                 comments: 0,
@@ -177,6 +202,8 @@ impl Viewers {
             scores: std::array::from_fn(|_| new_histogram()),
             seen: Seen::default(),
             last_delivery: now,
+            slow_at: None,
+            slow_bytes: 0.0,
         };
         Ok((made, waker))
     }
@@ -196,10 +223,11 @@ impl Viewers {
                 other => other?,
             }
             for event in &events {
-                if event.token() != WAKE {
+                if event.token() != WAKE && !self.reads_slowly(event.token().0) {
                     self.ready(event.token().0, event.is_writable(), event.is_read_closed());
                 }
             }
+            self.read_slowly();
             // Viewers that never get in are counted at the end; the others do not wait for them for ever.
             let settled = self.due.is_empty() && self.n_connecting == 0;
             if !said_ready && (settled || start.elapsed() > CONNECT_MAX) {
@@ -212,10 +240,14 @@ impl Viewers {
             }
             while let Ok(order) = orders.try_recv() {
                 match order {
-                    ToWorker::Go => self.last_delivery = Instant::now(),
+                    ToWorker::Go => {
+                        self.last_delivery = Instant::now();
+                        self.slow_at = self.settings.slow.map(|_| Instant::now());
+                    }
                     ToWorker::Totals(all) => {
                         self.last_delivery = Instant::now();
                         totals = Some(all);
+                        self.read_again();
                     }
                     ToWorker::Mark => say(&serde_json::json!({ "delivered": self.seen.delivered })),
                 }
@@ -240,6 +272,13 @@ impl Viewers {
                 self.seen.lost += due.saturating_sub(has);
             }
             self.seen.skipped += viewer.skipped;
+            if viewer.slow {
+                let slow = &mut self.seen.slow;
+                slow.viewers += 1;
+                slow.closed += u64::from(viewer.was_closed);
+                slow.complete += u64::from(viewer.phase == Phase::Open && has == due && viewer.scores == total.scores);
+                slow.skipped += viewer.skipped;
+            }
         }
         self.seen.viewers = self.viewers.iter().filter(|v| v.greeted).count() as u64;
         let by_transport = |all: &[Histogram<u64>; 3]| {
@@ -249,6 +288,43 @@ impl Viewers {
         self.seen.comments = by_transport(&self.comments);
         self.seen.scores = by_transport(&self.scores);
         self.seen
+    }
+
+    fn reads_slowly(&self, slot: usize) -> bool {
+        self.slow_at.is_some() && self.viewers[slot].slow && self.viewers[slot].phase == Phase::Open
+    }
+
+    /// Each slow viewer reads what has become due since the last time.
+    fn read_slowly(&mut self) {
+        let (Some(at), Some(slow)) = (self.slow_at, self.settings.slow) else { return };
+        let now = Instant::now();
+        if now < at || slow.bytes_per_second == 0 {
+            return;
+        }
+        self.slow_bytes += f64::from(slow.bytes_per_second) * (now - at + SLOW_EVERY).as_secs_f64();
+        self.slow_at = Some(now + SLOW_EVERY);
+        let n = (self.slow_bytes.floor() as usize).min(self.scratch.len());
+        if n == 0 {
+            return;
+        }
+        self.slow_bytes -= n as f64;
+        for slot in 0..self.viewers.len() {
+            if self.reads_slowly(slot) {
+                self.read(slot, n, false);
+            }
+        }
+    }
+
+    /// The slow ones are as quick as all others from here on, and find what waits for them.
+    fn read_again(&mut self) {
+        if self.slow_at.take().is_none() {
+            return;
+        }
+        for slot in 0..self.viewers.len() {
+            if self.viewers[slot].slow && self.viewers[slot].phase == Phase::Open {
+                self.read(slot, usize::MAX, true);
+            }
+        }
     }
 
     fn connect_due(&mut self) -> Result<()> {
@@ -268,6 +344,9 @@ impl Viewers {
         let socket = Socket::new(Domain::for_address(self.addr), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
         socket.set_tcp_nodelay(true)?;
+        if viewer.slow {
+            socket.set_recv_buffer_size(SLOW_BUFFER)?;
+        }
         if let (true, SocketAddr::V4(_)) = (self.addr.ip().is_loopback(), self.addr) {
             let host = 2 + viewer.n as usize / PER_ADDRESS;
             let source = Ipv4Addr::new(127, 0, (host >> 8) as u8, host as u8);
@@ -309,10 +388,16 @@ impl Viewers {
             }
             viewer.phase = Phase::Head;
         }
+        self.read(slot, usize::MAX, read_closed);
+    }
+
+    /// Reads a socket until it is empty, or once at most `most` bytes.
+    fn read(&mut self, slot: usize, most: usize, read_closed: bool) {
         loop {
             let viewer = &mut self.viewers[slot];
             let Some(socket) = &mut viewer.socket else { return };
-            match socket.read(&mut self.scratch) {
+            let room = self.scratch.len().min(most);
+            match socket.read(&mut self.scratch[..room]) {
                 Ok(0) => return self.lost(slot, None, 100, 1_000),
                 Ok(n) => {
                     self.seen.bytes += n as u64;
@@ -586,7 +671,7 @@ impl Viewers {
                 viewer.sum = viewer.sum.wrapping_add(event.id);
                 self.seen.delivered += 1;
                 self.last_delivery = Instant::now();
-                if event.sent_us > 0 {
+                if event.sent_us > 0 && !viewer.slow {
                     latency.saturating_record(now.saturating_sub(event.sent_us).max(1));
                 }
             }
@@ -604,6 +689,7 @@ impl Viewers {
     fn lost(&mut self, slot: usize, code: Option<u16>, retry_ms: u64, spread_ms: u64) {
         self.drop_socket(slot);
         let viewer = &mut self.viewers[slot];
+        viewer.was_closed |= viewer.greeted;
         if let Some(code) = code {
             *self.seen.closes.entry(code).or_default() += 1;
             if (4000..4100).contains(&code) {
