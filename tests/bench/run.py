@@ -79,7 +79,7 @@ class Bare:
         assert self.figures["full"] == 0, f"the audience did not keep up: {self.figures}"
 
 
-PAIRS = int(os.environ.get("GRANDSTAND_BENCH_PAIRS", "5"))
+PAIRS = int(os.environ.get("BENCH_PAIRS", "5"))
 
 
 def spread(values: list[float]) -> dict:
