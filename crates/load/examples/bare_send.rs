@@ -112,7 +112,7 @@ fn serve(args: &Args, listener: StdListener) -> Result<()> {
                     }
                     Ok(_) => {}
                     Err(e) if e.kind() == ErrorKind::WouldBlock => {}
-                    Err(e) => return Err(e.into()),
+                    Err(_) => drop(conns.remove(event.token().0)),
                 }
             }
         }
@@ -132,7 +132,7 @@ fn serve(args: &Args, listener: StdListener) -> Result<()> {
                 Ok(n) if n == bytes.len() => sends += 1,
                 Ok(_) => anyhow::bail!("a socket took half a frame: the audience does not keep up"),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => full += 1,
-                Err(e) => return Err(e.into()),
+                Err(e) => return Err(e).context("a viewer left before the end"),
             }
         }
     }
