@@ -75,6 +75,8 @@ fn cpu_us() -> f64 {
 struct Conn {
     stream: TcpStream,
     greeted: bool,
+    /// Of a frame that the socket took only a part of.
+    rest: Vec<u8>,
 }
 
 fn serve(args: &Args, listener: StdListener) -> Result<()> {
@@ -94,7 +96,7 @@ fn serve(args: &Args, listener: StdListener) -> Result<()> {
                     let slot = conns.vacant_entry();
                     let interest = Interest::READABLE | Interest::WRITABLE;
                     poll.registry().register(&mut stream, Token(slot.key()), interest)?;
-                    slot.insert(Conn { stream, greeted: false });
+                    slot.insert(Conn { stream, greeted: false, rest: Vec::new() });
                 }
             } else if event.is_readable() {
                 let Some(conn) = conns.get_mut(event.token().0) else { continue };
@@ -119,31 +121,64 @@ fn serve(args: &Args, listener: StdListener) -> Result<()> {
     }
     let accepted_us = (cpu_us() - cpu_at_start.context("no room was put")?) / n_greeted as f64;
     std::thread::sleep(PAUSE);
-    let (mut sends, mut full, mut gone) = (0_u64, 0_u64, 0_u64);
+    let mut sent = Sent::default();
+    let mut greeted: Vec<Conn> = conns.into_iter().map(|(_, conn)| conn).filter(|conn| conn.greeted).collect();
+    // As many threads as the server has workers.
+    let n_threads = std::thread::available_parallelism()?.get();
+    let share = greeted.len().div_ceil(n_threads);
     let before = cpu_us();
     let start = Instant::now();
-    let n_rounds = (args.seconds * args.per_second) as u64;
-    for round in 0..n_rounds {
-        let at = Duration::from_secs_f64(round as f64 / args.per_second);
-        std::thread::sleep(at.saturating_sub(start.elapsed()));
-        let bytes = frame(args, round);
-        for (_, conn) in conns.iter_mut().filter(|(_, conn)| conn.greeted) {
-            match conn.stream.write(&bytes) {
-                Ok(n) if n == bytes.len() => sends += 1,
-                Ok(_) => anyhow::bail!("a socket took half a frame: the audience does not keep up"),
-                Err(e) if e.kind() == ErrorKind::WouldBlock => full += 1,
-                Err(_) => gone += 1,
-            }
+    std::thread::scope(|threads| {
+        let running: Vec<_> =
+            greeted.chunks_mut(share).map(|conns| threads.spawn(|| send(args, conns, start))).collect();
+        for thread in running {
+            let one = thread.join().expect("a sending thread does not panic");
+            sent.frames += one.frames;
+            sent.full += one.full;
+            sent.gone += one.gone;
         }
-    }
-    ensure!(gone <= sends / 100, "{gone} sends met a viewer that had left");
-    let per_send = (cpu_us() - before) / sends.max(1) as f64;
+    });
+    let per_send = (cpu_us() - before) / sent.frames.max(1) as f64;
+    ensure!(sent.gone <= sent.frames / 100, "{} sends met a viewer that had left", sent.gone);
     println!(
-        r#"{{"cpu_us_per_connection":{accepted_us:.3},"cpu_us_per_send":{per_send:.4},"sends":{sends},"full":{full},"seconds":{:.3}}}"#,
+        r#"{{"cpu_us_per_connection":{accepted_us:.3},"cpu_us_per_send":{per_send:.4},"sends":{},"full":{},"seconds":{:.3}}}"#,
+        sent.frames,
+        sent.full,
         start.elapsed().as_secs_f64()
     );
     std::thread::sleep(PAUSE);
     Ok(())
+}
+
+#[derive(Clone, Copy, Default)]
+struct Sent {
+    frames: u64,
+    /// Sockets that took nothing.
+    full: u64,
+    /// Viewers that had left.
+    gone: u64,
+}
+
+/// The loop itself: each round all sockets, then nothing until the next is due.
+fn send(args: &Args, conns: &mut [Conn], start: Instant) -> Sent {
+    let mut sent = Sent::default();
+    for round in 0..(args.seconds * args.per_second) as u64 {
+        let at = Duration::from_secs_f64(round as f64 / args.per_second);
+        std::thread::sleep(at.saturating_sub(start.elapsed()));
+        let bytes = frame(args, round);
+        for conn in &mut *conns {
+            let bytes = if conn.rest.is_empty() { &bytes } else { &conn.rest };
+            match conn.stream.write(bytes) {
+                Ok(n) => {
+                    sent.frames += u64::from(conn.rest.is_empty());
+                    conn.rest = bytes[n..].to_vec();
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => sent.full += 1,
+                Err(_) => sent.gone += 1,
+            }
+        }
+    }
+    sent
 }
 
 fn greeting(sse: bool) -> Vec<u8> {
