@@ -70,12 +70,13 @@ class Bare:
         assert self.process.stdout
         url = self.process.stdout.readline().split()[1]
         audience = [BINARY, "load", "--url", url, "--token", "none", "--idle", "--json", "--transport", transport]
-        audience += ["--viewers", str(viewers), "--seconds", str(seconds + 6)]
+        audience += ["--viewers", str(viewers), "--seconds", str(seconds + 120)]
         reader = subprocess.Popen(audience, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.figures = json.loads(self.process.stdout.readline())
-        # The audience has seen what it came for; its checks are of a server's promises, which this is not.
-        reader.wait()
         self.process.wait()
+        # The audience has seen what it came for; its checks are of a server's promises, which this is not.
+        reader.kill()
+        reader.wait()
         assert self.figures["full"] <= self.figures["sends"] / 100, f"the audience did not keep up: {self.figures}"
 
 
