@@ -98,6 +98,7 @@ fn piece(seq: u64) -> Arc<Piece> {
         lane: Lane::Comment,
         closes_window: false,
         pseq: None,
+        ts: record.ts,
         kind: "comment",
         json: json.into_boxed_slice(),
         author: record.user.clone().map(|user| (user, record.client_msg_id.clone())),
