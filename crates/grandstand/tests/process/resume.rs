@@ -34,6 +34,7 @@ fn without_a_cursor_the_stream_is_live_from_the_head() {
     let server = Server::start(&[], &[]);
     let token = server.token("backend", &["backend"]);
     let old = server.published("live", &token, "k1", "old");
+    let mut before = old;
     for (n, rung) in RUNGS.into_iter().enumerate() {
         for zero in [None, Some(0)] {
             let mut viewer = open(&server, rung, "live", zero);
@@ -46,7 +47,10 @@ fn without_a_cursor_the_stream_is_live_from_the_head() {
                 );
             }
             let new = server.published("live", &token, &format!("n{n}{zero:?}"), "new");
-            assert_eq!(ids(&viewer.until_id(new)), [new], "{rung:?}");
+            // A worker may hear of a commit a moment after its publisher was answered: the one before may be news to it.
+            let seen = ids(&viewer.until_id(new));
+            assert!(seen == [new] || seen == [before, new], "{rung:?}: {seen:?} after {before}, {new}");
+            before = new;
         }
     }
 }
