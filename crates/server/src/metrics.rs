@@ -235,8 +235,6 @@ pub struct Metrics {
     pub handshakes: [AtomicU64; 2],
     /// Callers of the TLS port whose handshake, or record before a stream, was broken or was none.
     pub handshakes_failed: AtomicU64,
-    /// Sockets that were accepted by a spare descriptor and sent away, because there was no other.
-    pub accept_refused: AtomicU64,
     pub http_requests: AtomicU64,
     /// Requests that could not be read without doubt; their connections were closed.
     pub http_refused: AtomicU64,

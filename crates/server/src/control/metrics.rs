@@ -121,13 +121,6 @@ fn sockets(control: &Control, page: &mut Page) {
         "Callers of the TLS port whose handshake failed or was none.",
         read(&m.handshakes_failed),
     );
-    page.one(
-        "grandstand_gateway_connections_refused_total",
-        COUNTER,
-        "connections",
-        "Sockets sent away with 503 because descriptors had run out.",
-        read(&m.accept_refused),
-    );
     page.one("grandstand_gateway_http_requests_total", COUNTER, "requests", "Requests read.", read(&m.http_requests));
     page.one(
         "grandstand_gateway_http_refused_total",

@@ -8,9 +8,7 @@
 //! is counted. Long work is cut: a walk into slices, a reader's bytes into a few reads, so that everyone gets their turn.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
-use std::net::Shutdown;
+use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,10 +19,8 @@ use grandstand_core::names::RoomId;
 use grandstand_core::rng::Rng;
 use grandstand_core::time::{Mono, Wall};
 use grandstand_wire::codes::{CloseCode, ErrorCode};
-use grandstand_wire::event;
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token, Waker};
-use rustix::io::Errno;
 use slab::Slab;
 
 use super::Shared;
@@ -68,8 +64,6 @@ pub(super) struct Worker {
     pub shared: Arc<Shared>,
     poll: Poll,
     listener: Option<TcpListener>,
-    /// Given up for a moment to accept, and send away, whoever queues when there is no other descriptor.
-    spare: Option<File>,
     mailbox: Arc<Mailbox<ToWorker>>,
     pub conns: Slab<Conn>,
     generation: u32,
@@ -105,25 +99,6 @@ pub(super) struct Worker {
     handshakes: u32,
 }
 
-/// Any descriptor will do.
-fn spare() -> Option<File> {
-    File::open("/dev/null").ok()
-}
-
-fn is_out_of_descriptors(fault: &std::io::Error) -> bool {
-    // Of the process (EMFILE) or of the system (ENFILE).
-    matches!(fault.raw_os_error(), Some(code) if code == Errno::MFILE.raw_os_error() || code == Errno::NFILE.raw_os_error())
-}
-
-/// What one who cannot even be read is told.
-fn refusal() -> Bytes {
-    let close = event::Close::of(CloseCode::TooMany, None);
-    let seconds = close.retry.map_or(1, |(after, _)| after.div_ceil(1_000)).to_string();
-    let mut json = Vec::with_capacity(160);
-    close.write(&mut json);
-    web::whole(503, "application/json", &json, false, &[("cache-control", "no-store"), ("retry-after", &seconds)])
-}
-
 impl Worker {
     pub fn new(id: WorkerId, mut listener: TcpListener, shared: Arc<Shared>) -> std::io::Result<Worker> {
         let poll = Poll::new()?;
@@ -142,7 +117,6 @@ impl Worker {
             shared,
             poll,
             listener: Some(listener),
-            spare: spare(),
             mailbox,
             conns: Slab::new(),
             generation: 0,
@@ -259,9 +233,8 @@ impl Worker {
                     return;
                 }
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => continue,
-                Err(e) if is_out_of_descriptors(&e) && self.refuse_queued() => continue,
                 Err(e) => {
-                    // Out of descriptors without a spare, or of memory: the queue waits, everyone else is served.
+                    // Out of descriptors or memory: the queue is left to wait, everyone else is served.
                     add(&self.shared.metrics.accept_failed, 1);
                     if self.now >= self.accept_said + ACCEPT_SAID_EVERY {
                         self.accept_said = self.now;
@@ -310,28 +283,6 @@ impl Worker {
         }
         // More wait; edge-triggered, so no event will say it again.
         self.accept_at = Some(self.now);
-    }
-
-    /// Sends away one who queues while there is no descriptor for it: heard at once, it comes back later or elsewhere.
-    /// False when there was no spare, or another worker was quicker.
-    fn refuse_queued(&mut self) -> bool {
-        let (Some(spare_file), Some(listener)) = (self.spare.take(), &self.listener) else { return false };
-        drop(spare_file);
-        let accepted = listener.accept();
-        let is_refused = accepted.is_ok();
-        if let Ok((mut stream, _)) = accepted {
-            add(&self.shared.metrics.accept_refused, 1);
-            // Bytes left unread would turn the end into a reset, which may overtake the answer. Who has sent nothing yet may
-            // see that reset: there is no descriptor to wait with. None of the three can be made good.
-            let _ = stream.read(&mut self.buffer);
-            // A handshake takes longer than there is; who speaks TLS sees an end.
-            if self.shared.settings.tls.is_none() {
-                let _ = stream.write(&refusal());
-            }
-            let _ = stream.shutdown(Shutdown::Write);
-        }
-        self.spare = spare();
-        is_refused
     }
 
     fn turn(&mut self, slot: usize, readable: bool, writable: bool, ended: bool) {
@@ -603,7 +554,6 @@ impl Worker {
         if self.now >= self.housekeeping_at {
             self.housekeeping_at = self.now + HOUSEKEEPING;
             self.keep_rooms();
-            self.spare = self.spare.take().or_else(spare);
             if self.slice_at.is_none() && self.shared.admission.is_draining() {
                 self.slice_at = Some(self.now);
             }
