@@ -67,6 +67,8 @@ fn main() -> ExitCode {
     }
 }
 
+/// Cargo tells a running task where its package is now; what was compiled in is where it was when the target folder was made.
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lives in the workspace").to_path_buf()
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&manifest).parent().expect("xtask lives in the workspace").to_path_buf()
 }
