@@ -7,6 +7,7 @@
 //! It decides nothing about a room: what is said comes from the shard, what may be seen from the pure rules.
 
 mod calls;
+mod catch_up;
 mod conn;
 mod echo;
 pub mod frames;
@@ -14,6 +15,7 @@ mod ops;
 mod polls;
 mod renewal;
 mod roster;
+mod said;
 mod socket;
 mod stream;
 mod streams;

@@ -21,7 +21,8 @@ use grandstand_wire::{event, sse};
 
 use super::conn::Kind;
 use super::frames::{self, Out};
-use super::stream::{credential, event_error};
+use super::said::event_error;
+use super::stream::credential;
 use super::viewer::{ASKED_BY_BACKEND_MAX, ASKED_MAX, Asked, PONG_WAIT};
 use super::worker::Worker;
 use crate::auth::{self, Identity};

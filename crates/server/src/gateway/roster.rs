@@ -27,7 +27,7 @@ use grandstand_wire::event;
 
 use super::conn::{Conn, Kind, Sent};
 use super::frames::{self, Marks, Out, UserMark};
-use super::stream;
+use super::said;
 use super::viewer::{Member, NOWHERE};
 use super::worker::Worker;
 use crate::clock;
@@ -585,7 +585,7 @@ impl Worker {
             Step::Send(plan) => {
                 let (mut events, mut n_events) = (Vec::new(), ByLane::default());
                 if let Some(skipped) = &plan.skipped {
-                    events.push(stream::skipped_event(&room.id, skipped));
+                    events.push(said::skipped_event(&room.id, skipped));
                 }
                 for entry in tour_walk.entries(&plan) {
                     let hidden = entry.private && !is_own(&entry.payload, reader);
@@ -824,7 +824,7 @@ impl<'r> Tour<'r> {
             }
         }
         if let Some(skipped) = &plan.skipped {
-            events.insert(0, stream::skipped_event(self.room, skipped));
+            events.insert(0, said::skipped_event(self.room, skipped));
         }
         self.n_encoded += 1;
         (frames::encode(transport, &events), n_events)
