@@ -20,6 +20,7 @@ pub mod revision;
 pub mod rng;
 pub mod rooms;
 pub mod routing;
+pub mod sampler;
 pub mod slow_mode;
 pub mod text;
 pub mod time;

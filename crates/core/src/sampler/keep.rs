@@ -1,0 +1,83 @@
+//! The keep fraction: what part of what was said one viewer is shown, as viewers are told it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::time::Mono;
+
+/// Over this time, so that one burst does not make the figure jump.
+const OVER: Duration = Duration::from_secs(10);
+const SLOT: Duration = Duration::from_secs(1);
+
+pub const WHOLE_MILLIONTHS: u32 = 1_000_000;
+
+/// Of `said` comments a second a viewer is shown `cap`: in millionths, rounded to the nearest.
+///
+/// 250 000 a second with a cap of 5 is 20 millionths (2·10⁻⁵).
+pub fn millionths(cap: u64, said: u64) -> u32 {
+    if cap >= said {
+        return WHOLE_MILLIONTHS;
+    }
+    ((u128::from(cap) * 1_000_000 + u128::from(said) / 2) / u128::from(said)) as u32
+}
+
+/// Measures it over the last ten seconds: comments said, and comments one viewer was given of them.
+#[derive(Clone, Debug, Default)]
+pub struct Keep {
+    /// (slot's begin, said, given to a viewer), oldest first.
+    slots: VecDeque<(Mono, u64, u64)>,
+}
+
+impl Keep {
+    pub fn add(&mut self, said: u64, given: u64, now: Mono) {
+        self.forget(now);
+        match self.slots.back_mut() {
+            Some((begin, s, g)) if now.since(*begin) < SLOT => {
+                *s += said;
+                *g += given;
+            }
+            _ => self.slots.push_back((now, said, given)),
+        }
+    }
+
+    /// [`WHOLE_MILLIONTHS`] when nothing was said.
+    pub fn millionths(&mut self, now: Mono) -> u32 {
+        self.forget(now);
+        let (said, given) = self.slots.iter().fold((0, 0), |(s, g), slot| (s + slot.1, g + slot.2));
+        millionths(given, said)
+    }
+
+    fn forget(&mut self, now: Mono) {
+        while self.slots.front().is_some_and(|slot| now.since(slot.0) >= OVER) {
+            self.slots.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Keep, WHOLE_MILLIONTHS, millionths};
+    use crate::time::Mono;
+
+    #[test]
+    fn the_seed_s_stadium_keeps_two_in_a_hundred_thousand() {
+        assert_eq!(millionths(5, 250_000), 20);
+    }
+
+    #[test]
+    fn who_is_shown_all_is_told_all() {
+        assert_eq!(millionths(5, 5), WHOLE_MILLIONTHS);
+        assert_eq!(millionths(5, 0), WHOLE_MILLIONTHS);
+    }
+
+    #[test]
+    fn ten_seconds_are_measured_and_older_ones_forgotten() {
+        let mut keep = Keep::default();
+        let second = |n: u64| Mono(n * 1_000_000);
+        (0..10).for_each(|s| keep.add(1_000, 5, second(s)));
+        assert_eq!(keep.millionths(second(9)), 5_000);
+        (10..20).for_each(|s| keep.add(10, 5, second(s)));
+        assert_eq!(keep.millionths(second(19)), 500_000);
+        assert_eq!(keep.millionths(second(40)), WHOLE_MILLIONTHS);
+    }
+}

@@ -1,0 +1,166 @@
+//! When a room is wide.
+//!
+//! A crowd that talks faster than anyone reads, before more eyes than the gateways can serve one by one. Both have to hold: a
+//! small busy room and a large quiet one are never sampled, merging carries them. It widens after three seconds and narrows
+//! after thirty, so that a goal does not make it flap.
+//!
+//! Numbers: docs/decisions/0005-numbers.md; the 50 000 viewers are the seed's own figure.
+
+use std::time::Duration;
+
+use crate::time::Mono;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sampling {
+    Auto,
+    /// Never wide; viewers past the room's cost are refused instead.
+    None,
+    Always,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Accepted comments a second above which a room may be wide.
+    pub rate: u32,
+    pub viewers: u64,
+    /// Comments a second × viewers that the gateways can deliver.
+    pub deliveries: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { rate: 20, viewers: 50_000, deliveries: 150_000 }
+    }
+}
+
+const WIDE_AFTER: Duration = Duration::from_secs(3);
+const NARROW_AFTER: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    Widen,
+    Narrow,
+}
+
+/// One room's switch. The owner makes a record of each change and tells it here with [`Switch::set`].
+#[derive(Clone, Debug, Default)]
+pub struct Switch {
+    wide: bool,
+    /// Since when the other state has been asked for without a break.
+    since: Option<Mono>,
+}
+
+impl Switch {
+    pub fn is_wide(&self) -> bool {
+        self.wide
+    }
+
+    /// The record of the change is durable (or was read from the log).
+    pub fn set(&mut self, wide: bool) {
+        self.wide = wide;
+        self.since = None;
+    }
+
+    /// Called at least once a second. `rate`: accepted comments a second over the last second.
+    /// Returns the change that is due; it is asked for again until [`Switch::set`] is called.
+    pub fn on_tick(
+        &mut self,
+        sampling: Sampling,
+        limits: &Limits,
+        rate: u32,
+        viewers: u64,
+        now: Mono,
+    ) -> Option<Change> {
+        let wanted = match sampling {
+            Sampling::None => return self.wide.then_some(Change::Narrow),
+            Sampling::Always => return (!self.wide).then_some(Change::Widen),
+            Sampling::Auto if self.wide => {
+                // Half of either mark is calm: a room whose crowd left needs no sampling however fast the rest types.
+                let busy = 2 * u64::from(rate) > u64::from(limits.rate) && 2 * rate_cost(rate, viewers) > cost(limits);
+                !busy
+            }
+            Sampling::Auto => {
+                let crowded = viewers >= limits.viewers || rate_cost(rate, viewers) > limits.deliveries;
+                rate > limits.rate && crowded
+            }
+        };
+        if !wanted {
+            self.since = None;
+            return None;
+        }
+        let since = *self.since.get_or_insert(now);
+        let (after, change) = if self.wide { (NARROW_AFTER, Change::Narrow) } else { (WIDE_AFTER, Change::Widen) };
+        (now.since(since) >= after).then_some(change)
+    }
+}
+
+fn rate_cost(rate: u32, viewers: u64) -> u64 {
+    viewers.saturating_mul(u64::from(rate))
+}
+
+/// What a room at the edge costs: the smaller of its two ways to be crowded.
+fn cost(limits: &Limits) -> u64 {
+    limits.deliveries.min(limits.viewers.saturating_mul(u64::from(limits.rate)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Change, Limits, Sampling, Switch};
+    use crate::time::Mono;
+
+    fn ticks(switch: &mut Switch, from: u64, seconds: u64, rate: u32, viewers: u64) -> Option<(u64, Change)> {
+        (from..from + seconds).find_map(|s| {
+            let now = Mono(s * 1_000_000);
+            switch.on_tick(Sampling::Auto, &Limits::default(), rate, viewers, now).map(|change| (s, change))
+        })
+    }
+
+    #[test]
+    fn a_fast_crowd_makes_a_room_wide_after_three_seconds() {
+        assert_eq!(ticks(&mut Switch::default(), 10, 10, 21, 50_000), Some((13, Change::Widen)));
+    }
+
+    #[test]
+    fn neither_speed_nor_a_crowd_alone_makes_it_wide() {
+        assert_eq!(ticks(&mut Switch::default(), 0, 100, 2_000, 70), None, "a busy small room");
+        assert_eq!(ticks(&mut Switch::default(), 0, 100, 20, 5_000_000), None, "a quiet large room");
+    }
+
+    #[test]
+    fn the_delivery_budget_makes_it_wide_below_the_seed_s_viewers() {
+        assert_eq!(ticks(&mut Switch::default(), 0, 10, 500, 10_000), Some((3, Change::Widen)));
+    }
+
+    #[test]
+    fn a_second_of_calm_begins_the_three_seconds_anew() {
+        let mut switch = Switch::default();
+        assert_eq!(ticks(&mut switch, 0, 3, 100, 50_000), None);
+        assert_eq!(ticks(&mut switch, 3, 1, 5, 50_000), None);
+        assert_eq!(ticks(&mut switch, 4, 10, 100, 50_000), Some((7, Change::Widen)));
+    }
+
+    #[test]
+    fn it_narrows_after_thirty_seconds_below_half_and_not_before() {
+        let mut switch = Switch::default();
+        switch.set(true);
+        assert_eq!(ticks(&mut switch, 0, 100, 15, 60_000), None, "above half");
+        assert_eq!(ticks(&mut switch, 100, 100, 10, 60_000), Some((130, Change::Narrow)));
+    }
+
+    #[test]
+    fn it_narrows_when_the_crowd_has_left() {
+        let mut switch = Switch::default();
+        switch.set(true);
+        assert_eq!(ticks(&mut switch, 0, 100, 2_000, 10), Some((30, Change::Narrow)));
+    }
+
+    #[test]
+    fn an_operator_s_word_holds_at_once() {
+        let mut switch = Switch::default();
+        let tick = |s: &mut Switch, sampling| s.on_tick(sampling, &Limits::default(), 0, 0, Mono(0));
+        assert_eq!(tick(&mut switch, Sampling::Always), Some(Change::Widen));
+        switch.set(true);
+        assert_eq!(tick(&mut switch, Sampling::Always), None);
+        assert_eq!(tick(&mut switch, Sampling::None), Some(Change::Narrow));
+    }
+}

@@ -1,0 +1,278 @@
+//! The window: which candidates of a moment are sequenced into the room's ordered log.
+//!
+//! A lottery in which every author has one ticket a window, drawn from the window's seed, and the weight of the comment bends
+//! the ticket upwards. The best tickets win; the next best wait up to five seconds, and replies and reactions may lift them.
+//! Posting more brings no second ticket, so a spammer is as likely to be shown as anybody.
+//!
+//! It promises: at most one winner an author a window, at most [`Settings::winners`] by lot and [`Settings::by_right`] by
+//! right, equal chances for equal weights, fixed memory however much is said, and the same winners for the same seed and
+//! the same offers. The awkward case is a text said a thousand times: the ones that are offered while it is held fold
+//! into it and are counted, and do not raise it.
+//!
+//! A ticket is `-ln(u) / weight`, the smallest win (Efraimidis and Spirakis, 2006); `u` is a hash of (seed, window, author).
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use super::{Candidate, Weights, fold};
+use crate::hash::Seeded;
+use crate::ids::EventId;
+use crate::names::UserId;
+use crate::record::RetractTarget;
+use crate::rng::Rng;
+use crate::routing::stable_hash;
+use crate::time::Mono;
+
+/// Numbers: docs/decisions/0005-numbers.md.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub weights: Weights,
+    /// By lot, a window.
+    pub winners: usize,
+    /// Comments that answer or name somebody who is here, beside the winners by lot, a window.
+    pub by_right: usize,
+    /// Candidates that lost and wait to be lifted.
+    pub waiting: usize,
+    /// How long they wait.
+    pub carry: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { weights: Weights::default(), winners: 64, by_right: 32, waiting: 192, carry: Duration::from_secs(5) }
+    }
+}
+
+/// One addressee is given at most one comment by right in this time.
+const RIGHT_EVERY: Duration = Duration::from_secs(1);
+/// Addressees whose last right is remembered; past it, nobody wins by right until the second is over.
+const ADDRESSEES_MAX: usize = 4_096;
+
+/// What happened to an offered comment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Offered {
+    /// It is a candidate now.
+    Held,
+    /// It wins by right when the window closes.
+    ByRight,
+    /// It says what a candidate says already, which counts it.
+    Folded,
+    /// Its author's better comment, or better tickets, keep it out.
+    Lost,
+}
+
+/// A comment that is to be sequenced, once moderation has let it pass.
+#[derive(Clone, Debug)]
+pub struct Winner {
+    pub candidate: Candidate,
+    pub weight: u32,
+    /// Texts folded into it.
+    pub repeats: u32,
+    /// Beside the lot.
+    pub by_right: bool,
+}
+
+/// A ticket's place: smaller wins; of two that are alike the older.
+type Ticket = (u64, EventId);
+
+#[derive(Debug)]
+struct Held {
+    candidate: Candidate,
+    weight: u32,
+    repeats: u32,
+    folded: Box<str>,
+    /// `-ln(u)` of its author in the window it was offered in.
+    luck: f64,
+}
+
+/// The lottery of one wide room.
+#[derive(Debug)]
+pub struct Window {
+    settings: Settings,
+    seed: u64,
+    number: u64,
+    held: BTreeMap<Ticket, Held>,
+    by_author: HashMap<UserId, Ticket, Seeded>,
+    by_text: HashMap<Box<str>, Ticket, Seeded>,
+    by_id: HashMap<EventId, Ticket, Seeded>,
+    right: Vec<Winner>,
+    /// Addressees by the end of their second.
+    addressed: HashMap<UserId, Mono, Seeded>,
+}
+
+impl Window {
+    /// `seed` decides every lot: the owner's own, made of its epoch and the room, so that nobody outside can foresee it.
+    pub fn new(settings: Settings, seed: u64) -> Window {
+        assert!(settings.winners > 0, "a window without winners shows nothing");
+        let hasher = Seeded(seed);
+        Window {
+            settings,
+            seed,
+            number: 0,
+            held: BTreeMap::new(),
+            by_author: HashMap::with_hasher(hasher),
+            by_text: HashMap::with_hasher(hasher),
+            by_id: HashMap::with_hasher(hasher),
+            right: Vec::new(),
+            addressed: HashMap::with_hasher(hasher),
+        }
+    }
+
+    /// Windows closed so far.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Candidates held now, those by right included.
+    pub fn len(&self) -> usize {
+        self.held.len() + self.right.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn offer(&mut self, candidate: Candidate, now: Mono) -> Offered {
+        let folded = fold::fold(&candidate.comment().text);
+        if let Some(ticket) = self.by_text.get(&folded) {
+            self.held.get_mut(ticket).expect("a text's ticket is held").repeats += 1;
+            return Offered::Folded;
+        }
+        if self.take_right(&candidate, now) {
+            let weight = candidate.weight(&self.settings.weights);
+            self.right.push(Winner { candidate, weight, repeats: 0, by_right: true });
+            return Offered::ByRight;
+        }
+        let weight = candidate.weight(&self.settings.weights);
+        let luck = self.luck(candidate.author());
+        let ticket = ticket(luck, weight, candidate.id());
+        if let Some(&own) = self.by_author.get(candidate.author()) {
+            if own <= ticket {
+                return Offered::Lost;
+            }
+            self.remove(own);
+        }
+        if self.held.len() >= self.settings.winners + self.settings.waiting {
+            let (&worst, _) = self.held.last_key_value().expect("a full window holds something");
+            if worst <= ticket {
+                return Offered::Lost;
+            }
+            self.remove(worst);
+        }
+        self.put(ticket, Held { candidate, weight, repeats: 0, folded, luck });
+        Offered::Held
+    }
+
+    /// Somebody answered or reacted to a candidate. Nothing happens when it is none any more.
+    pub fn raise(&mut self, id: EventId, replies: u32, reactions: u32) {
+        let Some(&old) = self.by_id.get(&id) else { return };
+        let mut held = self.remove(old);
+        held.candidate.replies = held.candidate.replies.saturating_add(replies);
+        held.candidate.reactions = held.candidate.reactions.saturating_add(reactions);
+        held.weight = held.candidate.weight(&self.settings.weights);
+        self.put(ticket(held.luck, held.weight, id), held);
+    }
+
+    /// Takes what must not be shown out of the window.
+    pub fn retract(&mut self, target: &RetractTarget) {
+        let is_meant = |candidate: &Candidate| match target {
+            RetractTarget::Event(id) => candidate.id() == *id,
+            RetractTarget::User(user) => candidate.author() == user,
+            RetractTarget::All => true,
+        };
+        let meant = self.held.iter().filter(|(_, held)| is_meant(&held.candidate)).map(|(ticket, _)| *ticket);
+        for ticket in meant.collect::<Vec<_>>() {
+            self.remove(ticket);
+        }
+        self.right.retain(|winner| !is_meant(&winner.candidate));
+    }
+
+    /// Ends the window: those by right and the best tickets, in order of arrival. Candidates older than the carry go.
+    pub fn close(&mut self, now: Mono) -> Vec<Winner> {
+        self.number += 1;
+        let mut winners = std::mem::take(&mut self.right);
+        // One winner an author: who wins by right needs no luck.
+        for winner in &winners {
+            if let Some(&ticket) = self.by_author.get(winner.candidate.author()) {
+                self.remove(ticket);
+            }
+        }
+        winners.extend(self.draw(self.settings.winners));
+        let carry = self.settings.carry;
+        let late =
+            self.held.iter().filter(|(_, held)| now.since(held.candidate.at) >= carry).map(|(ticket, _)| *ticket);
+        for ticket in late.collect::<Vec<_>>() {
+            self.remove(ticket);
+        }
+        self.addressed.retain(|_, until| *until > now);
+        winners.sort_by_key(|w| w.candidate.id());
+        winners
+    }
+
+    /// The next best `n` candidates: in place of winners that moderation did not let pass. In order of arrival.
+    pub fn draw(&mut self, n: usize) -> Vec<Winner> {
+        let best: Vec<Ticket> = self.held.keys().take(n).copied().collect();
+        let mut winners: Vec<Winner> = best
+            .into_iter()
+            .map(|ticket| {
+                let Held { candidate, weight, repeats, .. } = self.remove(ticket);
+                Winner { candidate, weight, repeats, by_right: false }
+            })
+            .collect();
+        winners.sort_by_key(|w| w.candidate.id());
+        winners
+    }
+
+    /// The room becomes narrow: a last window, and nobody waits behind it.
+    pub fn finish(&mut self, now: Mono) -> Vec<Winner> {
+        let winners = self.close(now);
+        *self = Window { number: self.number, ..Window::new(self.settings.clone(), self.seed) };
+        winners
+    }
+
+    /// Whether it wins beside the lot; takes the addressee's place when so.
+    fn take_right(&mut self, candidate: &Candidate, now: Mono) -> bool {
+        let Some(addressee) = candidate.addressee() else { return false };
+        if self.right.len() >= self.settings.by_right
+            || addressee == candidate.author()
+            || self.right.iter().any(|w| w.candidate.author() == candidate.author())
+        {
+            return false;
+        }
+        let free = match self.addressed.get(addressee) {
+            Some(until) => *until <= now,
+            None => self.addressed.len() < ADDRESSEES_MAX,
+        };
+        if free {
+            self.addressed.insert(addressee.clone(), now + RIGHT_EVERY);
+        }
+        free
+    }
+
+    /// `-ln(u)` with `u` in (0, 1]: an author's luck in this window.
+    fn luck(&self, author: &UserId) -> f64 {
+        let mut lot = Rng::new(self.seed ^ stable_hash(author.as_str().as_bytes()) ^ self.number.rotate_left(32));
+        let u = ((lot.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+        -u.ln()
+    }
+
+    fn put(&mut self, ticket: Ticket, held: Held) {
+        self.by_author.insert(held.candidate.author.clone(), ticket);
+        self.by_id.insert(held.candidate.id(), ticket);
+        self.by_text.insert(held.folded.clone(), ticket);
+        self.held.insert(ticket, held);
+    }
+
+    fn remove(&mut self, ticket: Ticket) -> Held {
+        let held = self.held.remove(&ticket).expect("a ticket of an index is held");
+        self.by_author.remove(&held.candidate.author);
+        self.by_id.remove(&held.candidate.id());
+        self.by_text.remove(&held.folded);
+        held
+    }
+}
+
+/// A finite, positive luck over a weight orders like its bits.
+fn ticket(luck: f64, weight: u32, id: EventId) -> Ticket {
+    ((luck / f64::from(weight)).to_bits(), id)
+}

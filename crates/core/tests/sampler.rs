@@ -1,0 +1,369 @@
+//! The sampler's promises: fairness by statistics, limits by property.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use grandstand_core::ids::{Epoch, EventId, Seq};
+use grandstand_core::names::UserId;
+use grandstand_core::record::{Audience, Body, Comment, Record, RetractTarget, Verdict};
+use grandstand_core::rng::Rng;
+use grandstand_core::sampler::pick::{FOLLOWED, Table, ViewerKey, WindowNumber, quota};
+use grandstand_core::sampler::window::{Offered, Settings, Window, Winner};
+use grandstand_core::sampler::{Candidate, Weights};
+use grandstand_core::time::{Mono, Wall};
+use proptest::prelude::*;
+
+const T0: Mono = Mono(1_000_000);
+const WINDOW: Duration = Duration::from_millis(200);
+
+fn user(name: &str) -> UserId {
+    UserId::parse(name).unwrap()
+}
+
+fn record(seq: u64, author: &str, text: &str, badges: &[&str]) -> Arc<Record> {
+    Arc::new(Record {
+        epoch: Epoch::new(1).unwrap(),
+        seq: Seq::new(seq).unwrap(),
+        room: None,
+        ts: Wall(0),
+        region: "local".into(),
+        user: Some(user(author)),
+        client_msg_id: None,
+        pseq: None,
+        verdict: Verdict::Unjudged,
+        policy_version: 0,
+        audience: Audience::Everyone,
+        source: None,
+        body: Body::Comment(Comment {
+            display: author.into(),
+            badges: badges.iter().map(|b| Arc::from(*b)).collect(),
+            text: text.into(),
+            reply_to: None,
+        }),
+    })
+}
+
+fn said(seq: u64, author: &str, text: &str, at: Mono) -> Candidate {
+    Candidate::new(record(seq, author, text, &[]), None, at).unwrap()
+}
+
+fn settings(winners: usize, waiting: usize) -> Settings {
+    Settings { winners, waiting, ..Settings::default() }
+}
+
+fn ids(winners: &[Winner]) -> Vec<u64> {
+    winners.iter().map(|w| w.candidate.id().seq().value()).collect()
+}
+
+/// The sum of squared deviations of what was counted from what was expected.
+fn chi_square(counts: &[u64], expected: &[f64]) -> f64 {
+    counts.iter().zip(expected).map(|(n, e)| (*n as f64 - e).powi(2) / e).sum()
+}
+
+/// The 99.9 % point of the chi-square distribution, by Wilson and Hilferty.
+fn critical(degrees: usize) -> f64 {
+    let k = degrees as f64;
+    k * (1.0 - 2.0 / (9.0 * k) + 3.090 * (2.0 / (9.0 * k)).sqrt()).powi(3)
+}
+
+#[test]
+fn only_a_user_s_comment_becomes_a_candidate() {
+    let score = Record { body: Body::EpochStart, ..(*record(1, "a", "x", &[])).clone() };
+    assert!(Candidate::new(Arc::new(score), None, T0).is_none());
+    let nobody = Record { user: None, ..(*record(1, "a", "x", &[])).clone() };
+    assert!(Candidate::new(Arc::new(nobody), None, T0).is_none());
+}
+
+#[test]
+fn a_window_that_fits_passes_whole_and_in_order() {
+    let mut window = Window::new(settings(64, 192), 7);
+    for seq in 1..=64 {
+        assert_eq!(window.offer(said(seq, &format!("u{seq}"), &format!("text {seq}"), T0), T0), Offered::Held);
+    }
+    assert_eq!(ids(&window.close(T0)), (1..=64).collect::<Vec<_>>());
+    assert!(window.is_empty());
+}
+
+#[test]
+fn equal_weights_have_equal_chances() {
+    // 50 authors for 5 places, 20 000 windows: 10^6 lots.
+    let (authors, places, windows) = (50, 5, 20_000);
+    let mut window = Window::new(settings(places, 0), 42);
+    let mut won = vec![0_u64; authors];
+    let mut seq = 0;
+    for n in 0..windows {
+        let now = Mono(T0.0 + n * 200_000);
+        for author in 0..authors {
+            seq += 1;
+            window.offer(said(seq, &format!("author-{author}"), &format!("{n}:{author}"), now), now);
+        }
+        for winner in window.close(now) {
+            let author: usize = winner.candidate.author().as_str()["author-".len()..].parse().unwrap();
+            won[author] += 1;
+        }
+    }
+    let expected = vec![(windows as usize * places) as f64 / authors as f64; authors];
+    let statistic = chi_square(&won, &expected);
+    assert!(statistic < critical(authors - 1), "chi-square {statistic}: {won:?}");
+}
+
+#[test]
+fn a_weight_of_four_is_four_times_as_likely() {
+    let weights = Weights { badges: vec![("member".into(), 3)], ..Weights::default() };
+    let mut window = Window::new(Settings { weights, ..settings(1, 0) }, 9);
+    let mut won = [0_u64; 8];
+    let windows = 40_000;
+    let mut seq = 0;
+    for n in 0..windows {
+        let now = Mono(T0.0 + n * 200_000);
+        for author in 0..8_usize {
+            seq += 1;
+            let badges: &[&str] = if author == 0 { &["member"] } else { &[] };
+            let record = record(seq, &format!("{author}"), &format!("{n}:{author}"), badges);
+            window.offer(Candidate::new(record, None, now).unwrap(), now);
+        }
+        won[window.close(now)[0].candidate.author().as_str().parse::<usize>().unwrap()] += 1;
+    }
+    let one = windows as f64 / 11.0;
+    let expected = [4.0 * one, one, one, one, one, one, one, one];
+    let statistic = chi_square(&won, &expected);
+    assert!(statistic < critical(7), "chi-square {statistic}: {won:?}");
+}
+
+#[test]
+fn saying_more_is_no_better_chance() {
+    let mut window = Window::new(settings(1, 0), 3);
+    let (mut spammer, windows) = (0_u64, 20_000);
+    let mut seq = 0;
+    for n in 0..windows {
+        let now = Mono(T0.0 + n * 200_000);
+        for other in 0..9 {
+            seq += 1;
+            window.offer(said(seq, &format!("calm-{other}"), &format!("{n} calm {other}"), now), now);
+        }
+        for again in 0..20 {
+            seq += 1;
+            window.offer(said(seq, "spammer", &format!("{n} spam {again}"), now), now);
+        }
+        spammer += u64::from(window.close(now)[0].candidate.author().as_str() == "spammer");
+    }
+    let expected = [windows as f64 / 10.0, windows as f64 * 0.9];
+    let statistic = chi_square(&[spammer, windows - spammer], &expected);
+    assert!(statistic < critical(1), "the spammer won {spammer} of {windows}");
+}
+
+#[test]
+fn what_a_crowd_repeats_is_shown_once_and_counted() {
+    let mut window = Window::new(settings(64, 192), 1);
+    assert_eq!(window.offer(said(1, "a", "GOAL!", T0), T0), Offered::Held);
+    for seq in 2..=60 {
+        assert_eq!(window.offer(said(seq, &format!("u{seq}"), "goal!!!", T0), T0), Offered::Folded);
+    }
+    let winners = window.close(T0);
+    assert_eq!(ids(&winners), [1]);
+    assert_eq!((winners[0].repeats, winners[0].weight), (59, 1), "counted, and not lifted");
+    assert_eq!(window.offer(said(61, "b", "goal", T0), T0), Offered::Held, "a shown text takes no more");
+}
+
+#[test]
+fn a_lifted_candidate_wins_a_later_window() {
+    // One place; the loser waits, is answered, and beats fresh comments.
+    let mut window = Window::new(settings(1, 8), 5);
+    window.offer(said(1, "a", "one", T0), T0);
+    window.offer(said(2, "b", "two", T0), T0);
+    let first = ids(&window.close(T0))[0];
+    let loser = 3 - first;
+    window.raise(EventId::at(Epoch::new(1).unwrap(), Seq::new(loser).unwrap()), 190, 0);
+    let now = T0 + WINDOW;
+    window.offer(said(3, "c", "three", now), now);
+    let winners = window.close(now);
+    assert_eq!(ids(&winners), [loser]);
+    assert_eq!(winners[0].weight, 951);
+}
+
+#[test]
+fn who_waited_five_seconds_goes() {
+    let mut window = Window::new(settings(1, 8), 5);
+    for seq in 1..=9 {
+        window.offer(said(seq, &format!("u{seq}"), &format!("text {seq}"), T0), T0);
+    }
+    assert_eq!(window.close(T0 + Duration::from_millis(4_900)).len(), 1);
+    assert_eq!(window.len(), 8);
+    assert_eq!(window.close(T0 + Duration::from_secs(5)).len(), 1, "it may still win when its time ends");
+    assert!(window.is_empty());
+}
+
+#[test]
+fn one_answer_a_second_wins_by_right() {
+    let mut window = Window::new(settings(1, 0), 5);
+    let answer = |seq: u64, author: &str, to: &str| {
+        Candidate::new(record(seq, author, &format!("hello {seq}"), &[]), Some(user(to)), T0).unwrap()
+    };
+    assert_eq!(window.offer(answer(1, "a", "z"), T0), Offered::ByRight);
+    assert_eq!(window.offer(answer(2, "b", "z"), T0), Offered::Held, "the addressee had its one");
+    assert_ne!(window.offer(answer(3, "c", "c"), T0), Offered::ByRight, "nobody answers itself by right");
+    let winners = window.close(T0);
+    assert_eq!(winners.iter().filter(|w| w.by_right).count(), 1);
+    assert_eq!(winners.len(), 2, "the right is beside the lot");
+    let later = T0 + Duration::from_millis(999);
+    assert_ne!(window.offer(answer(4, "d", "z"), later), Offered::ByRight);
+    assert_eq!(window.offer(answer(5, "e", "z"), T0 + Duration::from_secs(1)), Offered::ByRight);
+}
+
+#[test]
+fn a_retracted_candidate_never_wins() {
+    let mut window = Window::new(settings(64, 192), 1);
+    for seq in 1..=6 {
+        window.offer(said(seq, if seq % 2 == 0 { "b" } else { "a" }, &format!("text {seq}"), T0), T0);
+    }
+    window.offer(said(7, "c", "text 7", T0), T0);
+    window.retract(&RetractTarget::User(user("a")));
+    window.retract(&RetractTarget::Event(EventId::at(Epoch::new(1).unwrap(), Seq::new(7).unwrap())));
+    let winners = window.close(T0);
+    assert_eq!(winners.iter().map(|w| w.candidate.author().as_str()).collect::<Vec<_>>(), ["b"]);
+    window.offer(said(8, "d", "text 8", T0), T0);
+    window.retract(&RetractTarget::All);
+    assert!(window.is_empty());
+}
+
+#[test]
+fn nobody_waits_behind_the_last_window() {
+    let mut window = Window::new(settings(2, 8), 1);
+    for seq in 1..=9 {
+        window.offer(said(seq, &format!("u{seq}"), &format!("text {seq}"), T0), T0);
+    }
+    assert_eq!(window.finish(T0).len(), 2);
+    assert!(window.is_empty());
+}
+
+#[test]
+fn a_place_that_moderation_took_goes_to_the_next_best() {
+    let mut window = Window::new(settings(2, 8), 1);
+    for seq in 1..=5 {
+        window.offer(said(seq, &format!("u{seq}"), &format!("text {seq}"), T0), T0);
+    }
+    let shown: BTreeSet<u64> = ids(&window.close(T0)).into_iter().collect();
+    let next = ids(&window.draw(1));
+    assert_eq!(next.len(), 1);
+    assert!(!shown.contains(&next[0]));
+}
+
+proptest! {
+    #[test]
+    fn a_window_keeps_its_limits_and_forgets_nobody_it_holds(
+        seed in any::<u64>(),
+        winners in 1_usize..8,
+        waiting in 0_usize..8,
+        steps in prop::collection::vec((0_u8..10, 0_u8..6, 0_u8..12, prop::option::of(0_u8..4)), 1..120),
+    ) {
+        let settings = Settings { by_right: 3, ..settings(winners, waiting) };
+        let (mut window, mut twin) = (Window::new(settings.clone(), seed), Window::new(settings, seed));
+        let (mut now, mut seq) = (T0, 0);
+        let mut won: BTreeMap<u64, u64> = BTreeMap::new();
+        for (what, author, text, addressee) in steps {
+            match what {
+                0 => {
+                    now = now + WINDOW;
+                    let got = window.close(now);
+                    prop_assert_eq!(ids(&got), ids(&twin.close(now)), "the same seed, the same winners");
+                    prop_assert!(got.iter().filter(|w| !w.by_right).count() <= winners);
+                    prop_assert!(got.iter().filter(|w| w.by_right).count() <= 3);
+                    let authors: BTreeSet<_> = got.iter().map(|w| w.candidate.author().clone()).collect();
+                    prop_assert_eq!(authors.len(), got.len(), "one winner an author");
+                    prop_assert!(got.is_sorted_by_key(|w| w.candidate.id()));
+                    for winner in got {
+                        let n = won.entry(winner.candidate.id().seq().value()).or_default();
+                        *n += 1;
+                        prop_assert_eq!(*n, 1, "a comment wins once");
+                    }
+                }
+                1 if seq > 0 => {
+                    let id = EventId::at(Epoch::new(1).unwrap(), Seq::new(1 + u64::from(text) % seq).unwrap());
+                    window.raise(id, 1, 0);
+                    twin.raise(id, 1, 0);
+                }
+                2 => {
+                    let target = RetractTarget::User(user(&format!("u{author}")));
+                    window.retract(&target);
+                    twin.retract(&target);
+                }
+                _ => {
+                    seq += 1;
+                    let to = addressee.map(|a| user(&format!("u{a}")));
+                    let record = record(seq, &format!("u{author}"), &format!("text {}", "x y".repeat(usize::from(text))), &[]);
+                    let candidate = Candidate::new(record, to, now).unwrap();
+                    prop_assert_eq!(window.offer(candidate.clone(), now), twin.offer(candidate, now));
+                }
+            }
+            prop_assert!(window.len() <= winners + waiting + 3);
+        }
+    }
+
+    #[test]
+    fn a_viewer_s_cap_is_never_exceeded(
+        viewer in any::<u64>(),
+        first in 0_u64..1 << 40,
+        cap in 1_u64..60,
+        window_ms in prop::sample::select(vec![100_u64, 200, 400]),
+        seconds in 1_u64..20,
+    ) {
+        let windows = seconds * 1_000 / window_ms;
+        let given: usize = (0..windows).map(|n| quota(ViewerKey(viewer), WindowNumber(first + n), cap * 1_000, window_ms)).sum();
+        prop_assert!(given as u64 <= (cap * windows * window_ms).div_ceil(1_000));
+        prop_assert!(given as u64 + 1 > cap * windows * window_ms / 1_000);
+    }
+
+    #[test]
+    fn a_pick_is_the_same_again_and_names_each_winner_once(
+        viewer in any::<u64>(),
+        number in any::<u32>(),
+        weights in prop::collection::vec(1_u32..1_000, 0..96),
+        quota in 0_usize..12,
+        followed in prop::collection::btree_set(0_u32..96, 0..6),
+    ) {
+        let table = Table::new(WindowNumber(u64::from(number)), weights.clone());
+        let followed: Vec<u32> = followed.into_iter().filter(|f| (*f as usize) < weights.len()).collect();
+        let picked = table.pick(ViewerKey(viewer), quota, &followed);
+        prop_assert_eq!(&picked, &table.clone().pick(ViewerKey(viewer), quota, &followed));
+        prop_assert_eq!(picked.len(), quota.min(weights.len()));
+        prop_assert!(picked.is_sorted_by(|a, b| a < b));
+    }
+}
+
+/// How often each of the winners is the one pick of 10^6 viewers.
+fn picks(weights: &[u32], followed: &[u32]) -> Vec<u64> {
+    let table = Table::new(WindowNumber(77), weights.to_vec());
+    let mut counts = vec![0_u64; weights.len()];
+    let mut keys = Rng::new(1);
+    for _ in 0..1_000_000 {
+        for place in table.pick(ViewerKey(keys.next()), 1, followed) {
+            counts[place as usize] += 1;
+        }
+    }
+    counts
+}
+
+#[test]
+fn viewers_pick_winners_of_one_weight_equally_and_others_by_weight() {
+    let weights: Vec<u32> = (0..64).map(|i| if i < 60 { 1 } else { 10 }).collect();
+    let counts = picks(&weights, &[]);
+    let expected: Vec<f64> = weights.iter().map(|w| f64::from(*w) * 1e6 / 100.0).collect();
+    let statistic = chi_square(&counts, &expected);
+    assert!(statistic < critical(63), "chi-square {statistic}: {counts:?}");
+}
+
+#[test]
+fn a_followed_winner_is_four_times_as_likely() {
+    let counts = picks(&[1; 16], &[3, 9]);
+    let one = 1e6 / (14.0 + 2.0 * FOLLOWED as f64);
+    let expected: Vec<f64> = (0..16).map(|i| if i == 3 || i == 9 { one * FOLLOWED as f64 } else { one }).collect();
+    let statistic = chi_square(&counts, &expected);
+    assert!(statistic < critical(15), "chi-square {statistic}: {counts:?}");
+}
+
+#[test]
+fn a_small_cap_serves_a_fifth_of_the_viewers_in_each_window() {
+    let served = (0..10_000).filter(|v| quota(ViewerKey(*v), WindowNumber(5), 1_000, 200) == 1).count();
+    assert!((1_800..2_200).contains(&served), "{served} of 10 000");
+}
