@@ -6,6 +6,7 @@
 //!
 //! It decides nothing about a room: what is said comes from the shard, what may be seen from the pure rules.
 
+mod away;
 mod calls;
 mod catch_up;
 mod conn;
@@ -13,6 +14,7 @@ mod echo;
 pub mod frames;
 mod ops;
 mod polls;
+mod refill;
 mod renewal;
 mod roster;
 mod said;

@@ -96,6 +96,15 @@ pub struct Page {
     pub upto: Position,
 }
 
+/// One page of a room's past for a ring, read backwards.
+#[derive(Clone, Debug)]
+pub struct Past {
+    /// Oldest first.
+    pub pieces: Vec<Arc<Piece>>,
+    /// The page holds every event of the room after here and up to the asked place.
+    pub after: Position,
+}
+
 /// Bounded, many senders, one receiver that is woken when the box stops being empty.
 pub struct Mailbox<T> {
     queue: Mutex<VecDeque<T>>,
@@ -162,9 +171,20 @@ pub enum ToWorker {
     Batch(Arc<Batch>),
     /// The room's settings changed. Sent after the batch that carries the change, never before it.
     Settings(Arc<RoomInfo>),
-    /// Batches of this room were not delivered because the mailbox was full. The ring has a hole below `head`: viewers of
-    /// the room are closed with 4201 (or read the log again); every batch above `head` follows.
+    /// Batches of this room were not delivered because the mailbox was full. The ring has a hole below `head`, which it reads
+    /// from the log; every batch above `head` follows.
     Resync(Arc<RoomInfo>),
+    /// The shard is away: nothing more of it comes, and what it was asked is not answered.
+    Away,
+    /// The shard is there again, perhaps another one: it knows of no subscription and no question. Every room is subscribed
+    /// anew; [`ToWorker::Room`] answers as the first time.
+    Back,
+    /// The answer to [`ShardHandle::past`].
+    Past {
+        room: RoomId,
+        request: u64,
+        answer: Result<Past, ReadRefused>,
+    },
     Resume {
         conn: ConnKey,
         request: u64,
@@ -228,6 +248,8 @@ pub enum ReadRefused {
     Fault,
     /// Too many readers wait; ask again after the delay.
     Busy(Delay),
+    /// The ring that asks for its room's past was given what the log does not hold: everyone resumes.
+    Unknown,
 }
 
 // ---- gateway, control -> shard -------------------------------------------------------------------------------------
@@ -266,6 +288,14 @@ pub enum ToReader {
         room: RoomId,
         after: Position,
         comments_from: Position,
+    },
+    /// A page of the room's past up to `upto`, for a ring that was given everything up to `seen`.
+    Past {
+        worker: WorkerId,
+        request: u64,
+        room: RoomId,
+        upto: Position,
+        seen: Position,
     },
     /// Comments older than `before`, newest last, at most `limit`.
     Older {
@@ -512,6 +542,21 @@ impl ShardHandle {
         comments_from: Position,
     ) -> Result<(), Overloaded> {
         let job = ToReader::Page { conn, request, room, after, comments_from };
+        self.readers.send(job).map_err(|Full(_)| Overloaded(OVERLOADED))
+    }
+
+    /// What a worker's ring of the room lacks, from `upto` backwards, one page. [`ToWorker::Past`] answers.
+    /// `seen` is the newest place of the log that the ring was ever given: a log that does not know it is another one.
+    /// Errors: too many jobs wait.
+    pub fn past(
+        &self,
+        worker: WorkerId,
+        request: u64,
+        room: RoomId,
+        upto: Position,
+        seen: Position,
+    ) -> Result<(), Overloaded> {
+        let job = ToReader::Past { worker, request, room, upto, seen };
         self.readers.send(job).map_err(|Full(_)| Overloaded(OVERLOADED))
     }
 

@@ -196,7 +196,7 @@ pub fn from_ring<P>(ring: &Ring<P>, cursor: Position, window: Duration, now: Mon
 }
 
 /// Whether the log has given out everything up to `cursor`.
-fn is_known(cursor: Position, head: Position, epochs: &[EpochSpan]) -> bool {
+pub fn is_known(cursor: Position, head: Position, epochs: &[EpochSpan]) -> bool {
     if cursor > head {
         return false;
     }

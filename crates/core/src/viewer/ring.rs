@@ -4,6 +4,10 @@
 //! belt is complete after its `floor`; what lies at or before the floor it does not know, and never pretends to. A hole in
 //! the feed (a priority number that does not follow) empties the belt: the viewers before it read the log.
 //!
+//! The belt can be made longer at its far end: what was there before the floor, read again from the log, is put back piece by
+//! piece ([`Ring::extend_back`]). So a belt that lost touch with its room begins anew at the room's head and is joined to the
+//! old one, and one that has only begun is given a past. A stretch that does not join exactly is refused.
+//!
 //! Numbers: 30 s and 4 MB a room (docs/decisions/0005-numbers.md).
 
 use std::collections::{BinaryHeap, VecDeque};
@@ -68,7 +72,32 @@ struct Slot<P> {
     entry: Entry<P>,
 }
 
-/// Places are numbered from 0 for the first entry ever pushed; `first` is the number of the oldest still here.
+/// Places and totals begin here, so that a past can be put before the first entry. A ring is never given more of it than it
+/// may hold, some megabytes.
+const BEGIN: u64 = 1 << 32;
+
+/// What a ring that was out of touch with its room for a while is worth, now that the room's facts are known again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rejoin {
+    /// Nothing happened meanwhile.
+    Whole,
+    /// Events came that the ring was not given: they lie after its head.
+    Gap,
+    /// The ring was given what the room does not know of: everyone resumes.
+    Lost,
+}
+
+/// Compares what a ring was given, up to its `last` event, with the room's facts: the log's head, the room's last event and
+/// priority number.
+pub fn rejoin<P>(ring: &Ring<P>, last: Position, head: Position, last_event: Position, pseq: Pseq) -> Rejoin {
+    if head < ring.head() || last_event < last || pseq < ring.pseq() {
+        return Rejoin::Lost;
+    }
+    let same = last_event == last && pseq == ring.pseq();
+    if same { Rejoin::Whole } else { Rejoin::Gap }
+}
+
+/// Places are numbered in the order of entries; `first` is the number of the oldest still here.
 #[derive(Clone, Debug)]
 pub struct Ring<P> {
     limits: Limits,
@@ -80,6 +109,8 @@ pub struct Ring<P> {
     floor: Position,
     head: Position,
     pseq: Pseq,
+    /// Nothing falls off by age before then.
+    kept_until: Mono,
 }
 
 impl<P> Ring<P> {
@@ -88,12 +119,13 @@ impl<P> Ring<P> {
         Ring {
             limits,
             slots: VecDeque::new(),
-            first: 0,
+            first: BEGIN,
             priority: VecDeque::new(),
-            totals: Totals::default(),
+            totals: Totals { comments: BEGIN, private: BEGIN, bytes: BEGIN },
             floor: head,
             head,
             pseq,
+            kept_until: Mono(0),
         }
     }
 
@@ -124,6 +156,64 @@ impl<P> Ring<P> {
         if hole { Pushed::Hole } else { Pushed::Fits }
     }
 
+    /// Takes what lies before the floor: every event of the room after `after` and up to the floor, oldest first. They count as
+    /// no younger than what follows them.
+    /// Errors: `false` when they do not join (ids out of order, a priority number that does not lead up to the next); nothing
+    /// is changed then.
+    pub fn extend_back(&mut self, after: Position, past: Vec<Entry<P>>) -> bool {
+        let ids = past.iter().map(|entry| entry.id.position());
+        let ordered = ids.clone().zip(ids.skip(1)).all(|(a, b)| a < b);
+        let inside = past.first().is_none_or(|e| e.id.position() > after)
+            && past.last().is_none_or(|e| e.id.position() <= self.floor);
+        let mut pseq = self.pseq_at_floor();
+        let mut joined = true;
+        for number in past.iter().rev().filter_map(|entry| entry.pseq) {
+            joined &= number == pseq && number > Pseq(0);
+            pseq = Pseq(number.0.saturating_sub(1));
+        }
+        if after > self.floor || !ordered || !inside || !joined {
+            return false;
+        }
+        let mut oldest = self.slots.front().map(|slot| slot.entry.at);
+        for mut entry in past.into_iter().rev() {
+            entry.at = oldest.map_or(entry.at, |at| at.min(entry.at));
+            oldest = Some(entry.at);
+            let mut before = self.totals_before(self.first);
+            before.bytes -= u64::from(entry.bytes);
+            before.private -= u64::from(entry.private);
+            before.comments -= u64::from(entry.lane == Lane::Comment && !entry.private);
+            self.first -= 1;
+            if entry.lane == Lane::Priority {
+                self.priority.push_front(self.first);
+            }
+            self.slots.push_front(Slot { before, entry });
+        }
+        self.floor = after;
+        true
+    }
+
+    /// Puts what an older ring of the room holds before the floor, where the two meet or overlap.
+    /// Errors: `false` when they do not.
+    pub fn join(&mut self, old: Ring<P>) -> bool {
+        if old.head < self.floor {
+            return false;
+        }
+        let floor = self.floor;
+        let past = old.slots.into_iter().map(|slot| slot.entry).filter(|e| e.id.position() <= floor).collect();
+        old.floor >= floor || self.extend_back(old.floor, past)
+    }
+
+    /// Nothing falls off by age before `until`: many are about to ask for what is old.
+    pub fn keep_until(&mut self, until: Mono) {
+        self.kept_until = self.kept_until.max(until);
+    }
+
+    /// The room's priority number at the floor.
+    fn pseq_at_floor(&self) -> Pseq {
+        let first = self.priority.front().and_then(|place| self.at(*place).pseq);
+        first.map_or(self.pseq, |pseq| Pseq(pseq.0 - 1))
+    }
+
     /// The log went on to `head` with nothing for this room in between.
     pub fn advance(&mut self, head: Position) {
         self.head = self.head.max(head);
@@ -134,7 +224,7 @@ impl<P> Ring<P> {
         let Limits { age, bytes } = self.limits;
         self.let_go(|ring, oldest| {
             let heavy = ring.totals.bytes - oldest.before.bytes > bytes;
-            heavy || now.since(oldest.entry.at) >= age
+            heavy || (now >= ring.kept_until && now.since(oldest.entry.at) >= age)
         });
     }
 
@@ -271,7 +361,7 @@ pub fn keep_within<'r, P: 'r>(rings: impl Iterator<Item = &'r mut Ring<P>>, byte
 mod tests {
     use std::time::Duration;
 
-    use super::{Entry, Limits, Pushed, Ring, keep_within};
+    use super::{Entry, Limits, Pushed, Rejoin, Ring, keep_within, rejoin};
     use crate::ids::{EventId, Position, Pseq};
     use crate::record::Lane;
     use crate::time::Mono;
@@ -351,6 +441,104 @@ mod tests {
         assert_eq!(ring.push(score(14, 6, 0)), Pushed::Hole);
         assert_eq!((ring.len(), ring.floor().value(), ring.pseq()), (1, BASE + 13, Pseq(6)));
         assert!(ring.after(id(11).position()).is_none());
+    }
+
+    #[test]
+    fn a_past_is_put_before_the_floor_and_counts_like_what_was_pushed() {
+        let mut ring = ring(1 << 20);
+        ring.push(comment(11, 5));
+        ring.push(score(12, 4, 6));
+        assert!(ring.extend_back(id(4).position(), vec![comment(6, 9), score(8, 3, 9), comment(10, 9)]));
+        let held: Vec<_> = ring.after(id(4).position()).unwrap().map(|e| (e.id.value() - BASE, e.at.0)).collect();
+        assert_eq!(held, [(6, 5), (8, 5), (10, 5), (11, 5), (12, 6)]);
+        assert_eq!(
+            (ring.bytes(), ring.floor(), ring.head(), ring.pseq()),
+            (500, id(4).position(), id(12).position(), Pseq(4))
+        );
+        let all = ring.place_after(id(4).position())..ring.end();
+        assert_eq!((ring.comments_in(all.clone()), ring.priority_in(all).count()), (3, 2));
+        ring.keep_newest(250);
+        assert_eq!((ring.len(), ring.floor()), (2, id(10).position()));
+        assert!(
+            ring.extend_back(id(4).position(), vec![comment(6, 0), score(8, 3, 0), comment(10, 0)]),
+            "and once more"
+        );
+        assert_eq!(ring.bytes(), 500);
+    }
+
+    #[test]
+    fn a_past_that_does_not_join_is_refused_and_changes_nothing() {
+        let mut ring = ring(1 << 20);
+        ring.push(score(12, 4, 0));
+        for (after, past) in [
+            (4, vec![score(8, 2, 0)]),
+            (4, vec![score(8, 4, 0)]),
+            (4, vec![score(7, 1, 0), score(8, 3, 0)]),
+            (4, vec![comment(9, 0), comment(8, 0)]),
+            (4, vec![comment(11, 0)]),
+            (4, vec![comment(4, 0)]),
+            (11, vec![]),
+        ] {
+            assert!(!ring.extend_back(id(after).position(), past.clone()), "{after} {past:?}");
+            assert_eq!((ring.len(), ring.floor()), (1, id(10).position()));
+        }
+        assert!(ring.extend_back(id(9).position(), vec![]));
+        assert_eq!(ring.floor(), id(9).position());
+    }
+
+    #[test]
+    fn a_ring_begun_anew_is_joined_to_the_old_one() {
+        let mut old = ring(1 << 20);
+        old.push(score(11, 4, 0));
+        old.push(comment(12, 1));
+        let begun = || {
+            let mut new = Ring::new(id(20).position(), Pseq(5), Limits::default());
+            new.push(comment(21, 7));
+            new
+        };
+        assert_eq!(rejoin(&old, id(12).position(), id(20).position(), id(15).position(), Pseq(5)), Rejoin::Gap);
+        let mut new = begun();
+        assert!(!new.join(old.clone()), "what lies between is not known");
+        assert!(new.extend_back(id(12).position(), vec![score(15, 5, 6)]));
+        assert!(new.join(old.clone()));
+        let ids: Vec<_> = new.after(id(10).position()).unwrap().map(|e| e.id.value() - BASE).collect();
+        assert_eq!((ids, new.floor()), (vec![11, 12, 15, 21], id(10).position()));
+        let mut new = begun();
+        assert!(new.extend_back(id(11).position(), vec![comment(12, 6), score(15, 5, 6)]));
+        assert!(new.join(old.clone()), "the two may overlap");
+        assert_eq!(new.len(), 4);
+        let mut new = begun();
+        assert!(new.extend_back(id(3).position(), vec![score(11, 4, 6), comment(12, 6), score(15, 5, 6)]));
+        assert!(new.join(old), "there is nothing left to add");
+        assert_eq!((new.len(), new.floor()), (4, id(3).position()));
+    }
+
+    #[test]
+    fn a_ring_is_whole_only_when_nothing_at_all_came() {
+        let ring = ring(1 << 20);
+        let ask = |head, last_event, pseq| {
+            rejoin(&ring, id(9).position(), id(head).position(), id(last_event).position(), Pseq(pseq))
+        };
+        assert_eq!(ask(30, 9, 3), Rejoin::Whole);
+        assert_eq!(ask(30, 10, 3), Rejoin::Gap);
+        assert_eq!(ask(30, 12, 4), Rejoin::Gap);
+        for (head, last_event, pseq) in [(9, 9, 3), (30, 8, 3), (30, 12, 2)] {
+            assert_eq!(ask(head, last_event, pseq), Rejoin::Lost);
+        }
+    }
+
+    #[test]
+    fn what_is_kept_for_many_falls_off_by_weight_alone() {
+        let mut ring = ring(1_000);
+        ring.keep_until(Mono(60_000_000));
+        ring.push(comment(11, 0));
+        ring.trim(Mono(59_000_000));
+        assert_eq!(ring.len(), 1);
+        (12..30).for_each(|n| assert_eq!(ring.push(comment(n, 0)), Pushed::Fits));
+        ring.trim(Mono(59_000_000));
+        assert_eq!(ring.len(), 10);
+        ring.trim(Mono(60_000_000));
+        assert!(ring.is_empty());
     }
 
     #[test]

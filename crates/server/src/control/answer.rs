@@ -106,7 +106,9 @@ impl From<ReadRefused> for Problem {
     fn from(refused: ReadRefused) -> Problem {
         match refused {
             ReadRefused::NoRoom => Problem::new(ErrorCode::NoRoom, "there is no such room"),
-            ReadRefused::Fault => Problem::new(ErrorCode::ServerFault, "the log could not be read").after(OVERLOADED),
+            ReadRefused::Fault | ReadRefused::Unknown => {
+                Problem::new(ErrorCode::ServerFault, "the log could not be read").after(OVERLOADED)
+            }
             ReadRefused::Busy(delay) => {
                 Problem::new(ErrorCode::Overloaded, "too many readers wait, or the log is not there yet").after(delay)
             }

@@ -141,7 +141,7 @@ impl Worker {
     fn read_refused(&mut self, slot: usize, refused: ReadRefused) {
         match refused {
             ReadRefused::NoRoom => self.close(slot, CloseCode::NoRoom),
-            ReadRefused::Fault => self.close(slot, CloseCode::ServerFault),
+            ReadRefused::Fault | ReadRefused::Unknown => self.close(slot, CloseCode::ServerFault),
             ReadRefused::Busy(delay) => self.close_with(slot, CloseCode::NotReady, Some(delay)),
         }
     }

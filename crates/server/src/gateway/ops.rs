@@ -257,6 +257,9 @@ impl Worker {
             add(&w.shared.metrics.ops_refused, 1);
             w.say(slot, event_error(Some(room), code, message, Some(&key)));
         };
+        if self.away {
+            return self.refuse_publish(slot, room, &key);
+        }
         let settings = self.room_ids.get(room).and_then(|&idx| self.rooms[idx].info.clone());
         let Some(settings) = settings else {
             // A client that says hello need not wait for the answer before it speaks.

@@ -17,16 +17,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use grandstand_core::ids::{EventId, Position, Pseq};
 use grandstand_core::names::{RoomId, UserId};
-use grandstand_core::record::{Audience, Lane, RetractTarget};
+use grandstand_core::record::{Lane, RetractTarget};
 use grandstand_core::time::{Mono, Wall};
 use grandstand_core::viewer::merge::{Leave, MergeWindow};
-use grandstand_core::viewer::ring::{self, Entry, Pushed, Ring};
+use grandstand_core::viewer::ring::{self, Pushed, Ring};
 use grandstand_core::viewer::walk::{self, Place, Plan, Step, Walk};
 use grandstand_wire::codes::CloseCode;
 use grandstand_wire::event;
 
 use super::conn::{Conn, Kind, Sent};
 use super::frames::{self, Marks, Out, UserMark};
+use super::refill::{self, Refill};
 use super::said;
 use super::viewer::{Member, NOWHERE};
 use super::worker::Worker;
@@ -67,9 +68,13 @@ pub(super) struct Room {
     again: bool,
     queued: bool,
     /// What the ring's comments must be held against: newest last, dropped with the ring's floor.
-    retracts: Vec<(EventId, RetractTarget)>,
-    latest: Latest,
+    pub retracts: Vec<(EventId, RetractTarget)>,
+    pub latest: Latest,
     walked: Walked,
+    /// The newest event of the room that this worker was given or told of.
+    pub last_event: Position,
+    /// What the ring lacks is being read.
+    pub refill: Option<Refill>,
 }
 
 /// What the walks of a room have come to, for its figures.
@@ -84,7 +89,7 @@ struct Walked {
 
 /// The newest value of what only its last value matters of; told to each seat once, overwritten by the next.
 #[derive(Default)]
-struct Latest {
+pub(super) struct Latest {
     version: u16,
     viewers: u64,
     told_at: Mono,
@@ -129,6 +134,18 @@ struct Frame {
     sse: Option<Bytes>,
 }
 
+impl Latest {
+    /// Every seat is told this instead of what it was not told yet.
+    pub fn replace(&mut self, values: &[Out<'_>]) {
+        self.version = self.version.wrapping_add(1);
+        self.web_socket = frames::encode(Transport::WebSocket, values);
+        self.sse = frames::encode(Transport::Sse, values);
+        // Whatever the number of viewers was told as, it is told anew after this.
+        self.viewers = u64::MAX;
+        self.told_at = Mono(0);
+    }
+}
+
 impl Room {
     fn new(id: RoomId, tally: Arc<RoomTally>) -> Room {
         Room {
@@ -148,6 +165,8 @@ impl Room {
             retracts: Vec::new(),
             latest: Latest::default(),
             walked: Walked::default(),
+            last_event: Position::START,
+            refill: None,
         }
     }
 
@@ -167,12 +186,9 @@ impl Room {
         let mut json = Vec::with_capacity(160);
         event::Counters { room: &self.id, likes: &[], viewers, keep_millionths: 1_000_000, as_of: wall }
             .write(&mut json);
-        let counters = [Out::loose("counters", json)];
-        latest.version = latest.version.wrapping_add(1);
+        latest.replace(&[Out::loose("counters", json)]);
         latest.viewers = viewers;
         latest.told_at = now;
-        latest.web_socket = frames::encode(Transport::WebSocket, &counters);
-        latest.sse = frames::encode(Transport::Sse, &counters);
         true
     }
 
@@ -214,9 +230,17 @@ impl Worker {
     pub(super) fn on_room(&mut self, id: &RoomId, found: Result<Arc<RoomInfo>, NoRoom>) {
         let Some(&idx) = self.room_ids.get(id) else { return };
         let room = &mut self.rooms[idx];
+        if room.info.is_some() {
+            return match found {
+                Ok(info) => self.on_room_again(idx, info),
+                // Its viewers ask for themselves and are told.
+                Err(NoRoom) => self.close_room(idx, CloseCode::Resync),
+            };
+        }
         let waiting = std::mem::take(&mut room.waiting);
         match found {
             Ok(info) => {
+                room.last_event = info.last_event;
                 room.ring = Ring::new(info.head, info.pseq, ring::Limits::default());
                 room.walked = Walked { upto: info.head, ..Walked::default() };
                 room.merge = MergeWindow::new(fixed_window(&info));
@@ -257,17 +281,8 @@ impl Worker {
         }
         let (mut closes, mut new) = (false, false);
         for piece in &batch.pieces {
-            let entry = Entry {
-                id: piece.id,
-                lane: piece.lane,
-                closes_window: piece.closes_window,
-                private: piece.audience != Audience::Everyone,
-                pseq: piece.pseq,
-                at: now,
-                bytes: piece.json.len() as u32,
-                payload: piece.clone(),
-            };
-            let pushed = room.ring.push(entry);
+            let pushed = room.ring.push(refill::entry(piece, now));
+            room.last_event = room.last_event.max(piece.id.position());
             if pushed == Pushed::Hole {
                 add(&self.shared.metrics.priority_lost, 1);
                 tracing::error!(room = %room.id, id = %piece.id, "a priority event is missing from the link");
@@ -316,6 +331,11 @@ impl Worker {
             return;
         }
         room.ring.advance(info.head);
+        self.take_settings(idx, info);
+    }
+
+    pub(super) fn take_settings(&mut self, idx: usize, info: Arc<RoomInfo>) {
+        let room = &mut self.rooms[idx];
         let viewers = room.tally.viewers.load(Ordering::Relaxed).max(0) as u64;
         room.merge.set_fixed(fixed_window(&info), viewers);
         let open = info.settings.anonymous_view;
@@ -328,19 +348,27 @@ impl Worker {
         }
     }
 
-    /// The link lost batches: what the ring holds cannot be joined to what follows, so everybody resumes.
+    /// The link lost batches: the ring is joined to what follows by the log.
     pub(super) fn on_resync(&mut self, info: Arc<RoomInfo>) {
         let Some(&idx) = self.room_ids.get(&info.room) else { return };
-        let room = &mut self.rooms[idx];
-        if room.info.is_none() {
-            return;
+        if self.rooms[idx].info.is_some() {
+            self.rejoin(idx, info);
         }
-        room.ring = Ring::new(info.head, info.pseq, ring::Limits::default());
-        room.walked = Walked { upto: info.head, ..Walked::default() };
-        room.retracts.clear();
-        room.info = Some(info);
-        for slot in room.seats.iter().map(|s| s.slot as usize).collect::<Vec<_>>() {
-            self.guarded(slot, |w| w.close(slot, CloseCode::Resync));
+    }
+
+    /// The shard is back, or was asked twice: the feed goes on from these facts.
+    fn on_room_again(&mut self, idx: usize, info: Arc<RoomInfo>) {
+        self.rejoin(idx, info);
+        // The first counters after a pause say that it is over.
+        let (now, wall) = (self.now, self.wall);
+        if self.rooms[idx].renew_latest(now, wall) {
+            self.queue_walk(idx);
+        }
+    }
+
+    fn close_room(&mut self, idx: usize, code: CloseCode) {
+        for slot in self.rooms[idx].seats.iter().map(|s| s.slot as usize).collect::<Vec<_>>() {
+            self.guarded(slot, |w| w.close(slot, code));
         }
     }
 
@@ -358,7 +386,7 @@ impl Worker {
         let room = &mut self.rooms[idx];
         let seat = room.seats.len();
         // hello has said the newest values.
-        let latest = room.latest.version;
+        let latest = if self.away { room.latest.version.wrapping_sub(1) } else { room.latest.version };
         room.seats.push(Seat { slot: slot as u32, user, transport, place, latest });
         room.empty_since = None;
         room.tally.viewers.fetch_add(1, Ordering::Relaxed);
@@ -409,7 +437,7 @@ impl Worker {
         self.queue_walk_as(idx, false);
     }
 
-    fn queue_walk_as(&mut self, idx: usize, urgent: bool) {
+    pub(super) fn queue_walk_as(&mut self, idx: usize, urgent: bool) {
         let room = &mut self.rooms[idx];
         if room.next_seat.is_some() {
             room.again = true;
@@ -476,8 +504,9 @@ impl Worker {
             room.walked.head = room.ring.head();
             room.walked.began = now;
         }
-        let Room { id, ring, seats, retracts, tally, latest, .. } = room;
+        let Room { id, ring, seats, retracts, tally, latest, refill, .. } = room;
         let mut tour = Tour::new(id, latest, ring, retracts, now);
+        tour.refilling = refill.is_some();
         let mut visited = 0;
         while next < seats.len() {
             if visited % CLOCK_EVERY == 0 && visited > 0 && clock::mono() >= until {
@@ -532,8 +561,9 @@ impl Worker {
     pub(super) fn bring(&mut self, idx: usize, seat: usize) {
         let mut after = After::default();
         let room = &mut self.rooms[idx];
-        let Room { id, ring, seats, retracts, tally, latest, .. } = room;
+        let Room { id, ring, seats, retracts, tally, latest, refill, .. } = room;
         let mut tour = Tour::new(id, latest, ring, retracts, self.now);
+        tour.refilling = refill.is_some();
         let Some(seat) = seats.get_mut(seat) else { return };
         if let Some(conn) = self.conns.get_mut(seat.slot as usize) {
             tour.serve(seat, conn, &mut after);
@@ -611,8 +641,11 @@ impl Worker {
         for (idx, room) in &mut self.rooms {
             room.ring.trim(now);
             let floor = room.ring.floor();
-            room.retracts.retain(|(at, _)| at.position() > floor);
-            if room.renew_latest(now, wall) {
+            // What an old ring holds will be held against them again.
+            if room.refill.is_none() {
+                room.retracts.retain(|(at, _)| at.position() > floor);
+            }
+            if !self.away && room.renew_latest(now, wall) {
                 news.push(idx);
             }
             let left = room.n_members == 0 && room.info.is_some() && !room.queued;
@@ -661,6 +694,8 @@ struct Tour<'r> {
     frames: Vec<Frame>,
     n_encoded: u64,
     now: Mono,
+    /// What lies before the floor is on its way: who stands there waits.
+    refilling: bool,
 }
 
 impl<'r> Tour<'r> {
@@ -672,7 +707,7 @@ impl<'r> Tour<'r> {
         now: Mono,
     ) -> Tour<'r> {
         let walk = Walk::new(ring, walk::Limits::default(), now);
-        Tour { walk, retracts, room, latest, frames: Vec::new(), n_encoded: 0, now }
+        Tour { walk, retracts, room, latest, frames: Vec::new(), n_encoded: 0, now, refilling: false }
     }
 
     /// [`Tour::serve`]; a failed assertion ends that viewer's connection alone.
@@ -710,6 +745,7 @@ impl<'r> Tour<'r> {
                     continue;
                 }
                 Step::Send(plan) => plan,
+                Step::BelowFloor if self.refilling => return,
                 Step::BelowFloor if seat.place.catch_up.is_some() => {
                     after.below.push(seat.slot);
                     return;

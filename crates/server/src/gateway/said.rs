@@ -326,8 +326,19 @@ pub fn event_error(
     message: &str,
     client_msg_id: Option<&grandstand_core::names::ClientMsgId>,
 ) -> Out<'static> {
+    event_error_after(room, code, message, client_msg_id, None)
+}
+
+pub fn event_error_after(
+    room: Option<&RoomId>,
+    code: ErrorCode,
+    message: &str,
+    client_msg_id: Option<&grandstand_core::names::ClientMsgId>,
+    retry_after: Option<Duration>,
+) -> Out<'static> {
+    let retry_after_ms = retry_after.map(|after| after.as_millis() as u64);
     let mut json = Vec::with_capacity(160);
-    event::ErrorEvent { room, code: code.name(), message, client_msg_id, retry_after_ms: None }.write(&mut json);
+    event::ErrorEvent { room, code: code.name(), message, client_msg_id, retry_after_ms }.write(&mut json);
     Out::loose("error", json)
 }
 

@@ -214,8 +214,8 @@ impl Worker {
             self.shared.metrics.add_refused(metrics::Refused::Drain);
             return self.close(slot, CloseCode::Drain);
         }
-        if !self.shared.shard.status().ready() {
-            return self.close(slot, CloseCode::NotReady);
+        if self.away || !self.shared.shard.status().ready() {
+            return self.refuse_unready(slot, &room);
         }
         self.act(slot, action, None);
         self.schedule_live(slot);

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 mod admission;
+mod away;
 
 use super::{Deps, Gateway, Settings, StreamLimits};
 use crate::admission::Admission;
@@ -28,8 +29,8 @@ use crate::auth::ticket::Tickets;
 use crate::auth::token::{Claims, SigningKey, Verifier};
 use crate::clock;
 use crate::link::{
-    Batch, Delay, HttpPart, HttpRequest, NoRoom, Page, Piece, ReplyTo, Resumed, RoomInfo, ShardHandle, Tallies,
-    ToOwner, ToReader, ToWorker, WorkerId, Workers,
+    Batch, Delay, HttpPart, HttpRequest, NoRoom, Page, Past, Piece, ReadRefused, ReplyTo, Resumed, RoomInfo,
+    ShardHandle, ShardStatus, Tallies, ToOwner, ToReader, ToWorker, WorkerId, Workers,
 };
 use crate::metrics::Metrics;
 
@@ -39,7 +40,12 @@ const WAIT: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 struct Log {
+    epoch: u32,
     seq: u64,
+    /// Pages of their rooms' past that rings asked for.
+    n_past: usize,
+    /// Those who ask are told this.
+    fails: Option<ReadRefused>,
     rooms: HashMap<RoomId, Vec<Arc<Piece>>>,
     pseq: HashMap<RoomId, u64>,
     subscribers: HashMap<RoomId, Vec<WorkerId>>,
@@ -48,7 +54,7 @@ struct Log {
 
 impl Log {
     fn id(&self) -> EventId {
-        EventId::at(Epoch::new(7).unwrap(), Seq::new(self.seq).unwrap())
+        EventId::at(Epoch::new(self.epoch).unwrap(), Seq::new(self.seq).unwrap())
     }
     fn head(&self) -> Position {
         self.id().position()
@@ -72,6 +78,7 @@ impl Log {
 
 struct Stage {
     gateway: Option<Gateway>,
+    status: Arc<ShardStatus>,
     address: SocketAddr,
     log: Arc<Mutex<Log>>,
     workers: Workers,
@@ -109,9 +116,10 @@ fn stage_with(n_workers: u16, stream_limits: StreamLimits) -> Stage {
 fn stage_behind(n_workers: u16, stream_limits: StreamLimits, trusted: &[&str], proxy_protocol: bool) -> Stage {
     let (shard, ends) = ShardHandle::new();
     let workers = Workers::new(n_workers);
-    let log = Arc::new(Mutex::new(Log { seq: 1, ..Log::default() }));
+    let log = Arc::new(Mutex::new(Log { epoch: 7, seq: 1, ..Log::default() }));
     let over = Arc::new(AtomicBool::new(false));
     ends.status.set_ready(true);
+    let status = ends.status.clone();
     {
         let (log, workers, over, owner) = (log.clone(), workers.clone(), over.clone(), ends.owner.clone());
         std::thread::spawn(move || {
@@ -120,7 +128,10 @@ fn stage_behind(n_workers: u16, stream_limits: StreamLimits, trusted: &[&str], p
                 for link in lanes.links {
                     if let ToOwner::Subscribe { worker, room } = link {
                         let mut log = log.lock().unwrap();
-                        log.subscribers.entry(room.clone()).or_default().push(worker);
+                        let subscribers = log.subscribers.entry(room.clone()).or_default();
+                        if !subscribers.contains(&worker) {
+                            subscribers.push(worker);
+                        }
                         let found = match room.as_str().starts_with("no-") {
                             true => Err(NoRoom),
                             false => Ok(Arc::new(log.info(&room))),
@@ -191,7 +202,7 @@ fn stage_behind(n_workers: u16, stream_limits: StreamLimits, trusted: &[&str], p
     let gateway = super::start(settings, deps).unwrap();
     let address = gateway.address;
     let gateway = Some(gateway);
-    Stage { gateway, address, log, workers, key, tickets, tallies, metrics, admission, over, _dir: dir }
+    Stage { gateway, status, address, log, workers, key, tickets, tallies, metrics, admission, over, _dir: dir }
 }
 
 fn append(
@@ -245,7 +256,7 @@ fn page(log: &Log, room: &RoomId, after: Position) -> Page {
 }
 
 fn read(log: &Mutex<Log>, workers: &Workers, job: ToReader) {
-    let log = log.lock().unwrap();
+    let mut log = log.lock().unwrap();
     match job {
         ToReader::Resume { conn, request, room, cursor } => {
             let pseq = log.info(&room).pseq;
@@ -262,6 +273,16 @@ fn read(log: &Mutex<Log>, workers: &Workers, job: ToReader) {
         ToReader::Page { conn, request, room, after, .. } => {
             let answer = Ok(page(&log, &room, after));
             workers.send(conn.worker, ToWorker::Page { conn, request, room, answer }).ok().unwrap();
+        }
+        ToReader::Past { worker, request, room, upto, .. } => {
+            log.n_past += 1;
+            let all = log.rooms.get(&room).cloned().unwrap_or_default();
+            let mut pieces: Vec<_> = all.into_iter().rev().filter(|p| p.id.position() <= upto).take(3).collect();
+            pieces.reverse();
+            let first = pieces.first().filter(|_| pieces.len() == 3);
+            let after = first.map_or(Position::START, |p| Position::new(p.id.value() - 1).unwrap());
+            let answer = log.fails.map_or(Ok(Past { pieces, after }), Err);
+            workers.send(worker, ToWorker::Past { room, request, answer }).ok().unwrap();
         }
         ToReader::Older { .. } | ToReader::Export { .. } => {}
     }

@@ -87,6 +87,8 @@ pub(super) struct Worker {
     buffer: Vec<u8>,
     pub n_requests: u64,
     pub draining: bool,
+    /// The shard is away: nothing of it comes and nothing is asked.
+    pub away: bool,
     pub drain: Delay,
     /// When the next slice of a paced drain is sent away.
     slice_at: Option<Mono>,
@@ -135,6 +137,7 @@ impl Worker {
             buffer: vec![0; READ_BYTES],
             n_requests: 0,
             draining: false,
+            away: false,
             drain,
             slice_at: None,
             stop_at: None,
@@ -553,6 +556,7 @@ impl Worker {
         }
         if self.now >= self.housekeeping_at {
             self.housekeeping_at = self.now + HOUSEKEEPING;
+            self.keep_refills();
             self.keep_rooms();
             if self.slice_at.is_none() && self.shared.admission.is_draining() {
                 self.slice_at = Some(self.now);
@@ -588,6 +592,9 @@ impl Worker {
             ToWorker::Batch(batch) => self.on_batch(&batch),
             ToWorker::Settings(info) => self.on_settings(info),
             ToWorker::Resync(info) => self.on_resync(info),
+            ToWorker::Away => self.on_away(),
+            ToWorker::Back => self.on_back(),
+            ToWorker::Past { room, request, answer } => self.on_past(&room, request, answer),
             ToWorker::Resume { conn, request, room, answer } if self.is_here(conn) => {
                 let slot = conn.slot as usize;
                 self.guarded(slot, |w| w.on_resume(slot, request, &room, answer));

@@ -18,13 +18,16 @@ use grandstand_store::log::{LogReader, PAGE_ROWS_MAX, PAGE_TIME_MAX};
 use crate::clock;
 use crate::failpoint;
 use crate::link::{
-    ExportPage, JobBox, Page, Piece, ReadRefused, Resumed, ShardStatus, ToReader, ToWorker, WorkerId, Workers,
+    ExportPage, JobBox, Page, Past, Piece, ReadRefused, Resumed, ShardStatus, ToReader, ToWorker, WorkerId, Workers,
 };
 use crate::shard::facts::{Facts, Moment};
 use crate::shard::piece;
 
 /// Rows of one page for a viewer. 100 comments of 2 000 bytes are one 240 KB write, which a slow socket may keep whole.
 const VIEWER_PAGE_ROWS: usize = 100;
+
+/// Rows of one page for a ring: at most 1.2 MB of the 4 MB it may hold.
+const PAST_ROWS: usize = 500;
 
 pub struct Reader {
     pub log: Box<dyn LogReader>,
@@ -62,6 +65,10 @@ impl Reader {
                 failpoint::wait("resume.between_pages");
                 let page = self.page(&room, after, comments_from, shared);
                 self.send(conn.worker, ToWorker::Page { conn, request, room, answer: page });
+            }
+            ToReader::Past { worker, request, room, upto, seen } => {
+                let answer = self.past(&room, upto, seen);
+                self.send(worker, ToWorker::Past { room, request, answer });
             }
             ToReader::Older { room, before, limit, reply } => {
                 let _ = reply.send(self.older(&room, before, limit));
@@ -163,6 +170,24 @@ impl Reader {
         }
         shared.insert(key, page.clone());
         Ok(page)
+    }
+
+    /// The newest events up to `upto`, for a ring.
+    fn past(&mut self, room: &RoomId, upto: Position, seen: Position) -> Result<Past, ReadRefused> {
+        let moment = self.moment(room)?;
+        if upto > moment.head || !resume::is_known(seen, moment.head, &moment.epochs) {
+            return Err(ReadRefused::Unknown);
+        }
+        let Some(before) = Position::new(upto.value() + 1) else { return Err(ReadRefused::Unknown) };
+        let read = self.log.room_page_back(room, before, PAST_ROWS).map_err(fault)?;
+        let after = match read.upto.value().checked_sub(1) {
+            Some(before) => Position::new(before).expect("one less than a position is one"),
+            // The room has nothing older; of what the log let go nobody can tell.
+            None => self.log.floor().map_err(fault)?.min(upto),
+        };
+        let mut records = read.records;
+        self.facts.without_retracted(room, &mut records);
+        Ok(Past { pieces: records.iter().filter_map(|record| piece::of(record)).collect(), after })
     }
 
     fn older(&mut self, room: &RoomId, before: Position, limit: usize) -> Result<Vec<Arc<Piece>>, ReadRefused> {
