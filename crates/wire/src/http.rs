@@ -71,6 +71,9 @@ pub fn scan(bytes: &[u8], seen: usize) -> Scan {
 impl<'b> Head<'b> {
     /// Reads one whole head as [`scan`] found it.
     pub fn parse(bytes: &'b [u8]) -> Result<Head<'b>, Refusal> {
+        if matches!(bytes.first(), Some(b'\r' | b'\n')) {
+            return Err(refuse(400, "an empty request line"));
+        }
         if bytes.windows(3).any(|w| w[0] == b'\n' && matches!(w[1], b' ' | b'\t')) {
             return Err(refuse(400, "folded header"));
         }
@@ -119,7 +122,8 @@ impl<'b> Head<'b> {
             .filter(move |h| h.name.eq_ignore_ascii_case(name))
             .filter_map(|h| std::str::from_utf8(h.value).ok())
             .flat_map(|v| v.split(','))
-            .map(str::trim)
+            // What is space in Unicode alone is a part of the token.
+            .map(|v| v.trim_matches([' ', '\t']))
             .filter(|v| !v.is_empty())
     }
 
@@ -138,7 +142,7 @@ impl<'b> Head<'b> {
         if !matches!(self.method, "GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "OPTIONS" | "PATCH") {
             return Err(refuse(405, "method"));
         }
-        if !self.target.starts_with('/') || self.target.contains('#') {
+        if !self.target.starts_with('/') || self.target.contains('#') || !self.target.is_ascii() {
             return Err(refuse(400, "the target is not a path"));
         }
         if self.count("transfer-encoding") > 0 {
@@ -163,11 +167,11 @@ impl<'b> Head<'b> {
         if self.list("content-encoding").any(|e| !e.eq_ignore_ascii_case("identity")) {
             return Err(refuse(415, "request bodies are not decoded"));
         }
-        match self.header("expect") {
-            None => {}
-            Some(e) if e.eq_ignore_ascii_case("100-continue") => self.expects_continue = self.minor == 1,
-            Some(_) => return Err(refuse(417, "expectation")),
+        let continues = |h: &httparse::Header<'_>| h.value.eq_ignore_ascii_case(b"100-continue");
+        if self.headers().any(|h| h.name.eq_ignore_ascii_case("expect") && !continues(h)) {
+            return Err(refuse(417, "expectation"));
         }
+        self.expects_continue = self.minor == 1 && self.count("expect") > 0;
         let has = |token: &str| self.list("connection").any(|t| t.eq_ignore_ascii_case(token));
         self.keep_alive = if self.minor == 1 { !has("close") } else { has("keep-alive") && !has("close") };
         Ok(())
@@ -354,6 +358,7 @@ mod tests {
         assert!(!keeps(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: x, Close\r\n\r\n"));
         assert!(!keeps(b"GET / HTTP/1.0\r\n\r\n"));
         assert!(keeps(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"));
+        assert!(keeps("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\u{a0}\r\n\r\n".as_bytes()));
     }
 
     #[test]
@@ -388,6 +393,7 @@ mod tests {
             ("Host: b\r\n", 400),
             ("Content-Encoding: gzip\r\n", 415),
             ("Expect: 200-ok\r\n", 417),
+            ("Expect: 100-continue\r\nExpect: 200-ok\r\n", 417),
         ] {
             refused(&format!("POST / HTTP/1.1\r\n{host}{fields}\r\n"), status);
         }
@@ -397,13 +403,20 @@ mod tests {
         for host in ["a, b", "a b", "a/b", "x@a"] {
             refused(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"), 400);
         }
-        for line in
-            ["GET  / HTTP/1.1", "GET / HTTP/1.1 x", "GET http://a/ HTTP/1.1", "GET * HTTP/1.1", "GET /#x HTTP/1.1"]
-        {
+        for line in [
+            "GET  / HTTP/1.1",
+            "GET / HTTP/1.1 x",
+            "GET http://a/ HTTP/1.1",
+            "GET * HTTP/1.1",
+            "GET /#x HTTP/1.1",
+            "GET /é HTTP/1.1",
+            "GET /?a=\u{1f600} HTTP/1.1",
+        ] {
             refused(&format!("{line}\r\nHost: a\r\n\r\n"), 400);
         }
         refused("GET / HTTP/2.0\r\nHost: a\r\n\r\n", 505);
         refused("GET / HTTP/1.1\nHost: a\r\n\r\n", 400);
+        refused("\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", 400);
     }
 
     #[test]

@@ -56,6 +56,8 @@ impl Encoder<'_> {
 /// The bytes are not what the writer makes; says what was being read.
 pub(crate) type Broken = &'static str;
 
+const WRITTEN_OUT: Broken = "a default that is written out";
+
 /// Takes fields off the front, in ascending order. A field that is asked for and not next is absent.
 pub(crate) struct Decoder<'a> {
     pub(crate) rest: &'a [u8],
@@ -113,9 +115,13 @@ impl<'a> Decoder<'a> {
         if self.tag(field, 0) { self.varint().map(Some) } else { Ok(None) }
     }
 
+    /// A field that is left out when zero. Errors: a zero that is written out, beside those of [`Self::number_some`].
     #[inline]
     pub(crate) fn number(&mut self, field: u32) -> Result<u64, Broken> {
-        self.number_some(field).map(Option::unwrap_or_default)
+        match self.number_some(field)? {
+            Some(0) => Err(WRITTEN_OUT),
+            n => Ok(n.unwrap_or_default()),
+        }
     }
 
     pub(crate) fn number32(&mut self, field: u32) -> Result<u32, Broken> {
@@ -148,9 +154,13 @@ impl<'a> Decoder<'a> {
         self.bytes_some(field)?.map(|b| std::str::from_utf8(b).map_err(|_| "a text")).transpose()
     }
 
+    /// A field that is left out when empty. Errors: an empty one that is there, beside those of [`Self::text_some`].
     #[inline]
     pub(crate) fn text(&mut self, field: u32) -> Result<&'a str, Broken> {
-        self.text_some(field).map(Option::unwrap_or_default)
+        match self.text_some(field)? {
+            Some("") => Err(WRITTEN_OUT),
+            text => Ok(text.unwrap_or_default()),
+        }
     }
 
     pub(crate) fn fixed32(&mut self, field: u32) -> Result<Option<u32>, Broken> {
@@ -165,5 +175,30 @@ impl<'a> Decoder<'a> {
     /// Errors: bytes are left, so there was a field this reader does not know, or one out of order.
     pub(crate) fn end(&self) -> Result<(), Broken> {
         if self.rest.is_empty() { Ok(()) } else { Err("an unknown field or one out of order") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Decoder, Encoder, WRITTEN_OUT};
+
+    #[test]
+    fn a_default_is_read_where_it_is_left_out_and_refused_where_it_is_written() {
+        let mut left_out = Vec::new();
+        let mut e = Encoder(&mut left_out);
+        e.number(1, 0);
+        e.text(2, "");
+        e.bool(3, false);
+        assert!(left_out.is_empty());
+        assert_eq!(Decoder::new(&[]).number(1), Ok(0));
+        let mut written = Vec::new();
+        Encoder(&mut written).number_some(1, 0);
+        assert_eq!(Decoder::new(&written).number(1), Err(WRITTEN_OUT));
+        assert_eq!(Decoder::new(&written).bool(1), Err(WRITTEN_OUT));
+        assert_eq!(Decoder::new(&written).number_some(1), Ok(Some(0)));
+        written.clear();
+        Encoder(&mut written).bytes_some(2, b"");
+        assert_eq!(Decoder::new(&written).text(2), Err(WRITTEN_OUT));
+        assert_eq!(Decoder::new(&written).text_some(2), Ok(Some("")));
     }
 }

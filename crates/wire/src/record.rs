@@ -123,7 +123,7 @@ pub fn decode(bytes: &[u8]) -> Result<Record, Fault> {
     let region = shared_region(d.text(7)?);
     let user = name(d.text(8)?, UserId::parse, "user")?;
     let client_msg_id = name(d.text(9)?, ClientMsgId::parse, "client_msg_id")?;
-    let pseq = d.number_some(10)?.map(Pseq);
+    let pseq = Some(d.number(10)?).filter(|n| *n > 0).map(Pseq);
     let revision = d.number32(11)?;
     let verdict = match d.number(12)? {
         0 => Verdict::Unjudged,
@@ -171,6 +171,9 @@ pub fn decode(bytes: &[u8]) -> Result<Record, Fault> {
     }
     if !matches!(record.body, Body::Erased) && lane_number(record.lane()) != lane {
         return Err(Fault::Malformed("lane"));
+    }
+    if revision > 0 && !matches!(record.body, Body::Score(_) | Body::Erased) {
+        return Err(Fault::Malformed("revision"));
     }
     Ok(record)
 }

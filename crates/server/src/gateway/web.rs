@@ -164,16 +164,13 @@ impl Worker {
     /// Looks at the front of `buf`; how many bytes of it a request took, or `None` when more must come.
     fn judge_head(&mut self, slot: usize, buf: &[u8]) -> Option<usize> {
         let Kind::Http(http) = &mut self.conns[slot].kind else { return Some(buf.len()) };
-        let skip = buf.iter().take_while(|b| matches!(b, b'\r' | b'\n')).count();
-        // RFC 9112 lets a server skip an empty line before a request, some clients send one after a body.
-        if skip == buf.len() && skip <= 2 {
-            return Some(skip);
-        }
         if http.need.is_some_and(|need| buf.len() < need) {
             return None;
         }
-        let rest = if skip == 2 { &buf[2..] } else { buf };
-        let skipped = buf.len() - rest.len();
+        // RFC 9112 lets a server skip an empty line before a request, some clients send one after a body. It is a part of
+        // what follows it: one alone is a request that has begun, so that a drip of them is no way to stay.
+        let skipped = if buf.starts_with(b"\r\n") { 2 } else { 0 };
+        let rest = &buf[skipped..];
         let head_len = match http::scan(rest, if http.need.is_some() { 0 } else { http.seen.saturating_sub(skipped) }) {
             Scan::Whole(n) => n,
             Scan::More => {
