@@ -1,5 +1,6 @@
 //! Project tasks. `cargo xtask test` is the one command that proves the product; `cargo xtask tidy` holds the structure.
 
+mod fuzz;
 mod instructions;
 mod sim;
 mod suites;
@@ -38,6 +39,11 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Hostile bytes for every reader: `--target T --seconds N --seed S`, or `--target T --input FILE`.
+    Fuzz {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// The long forms of the proofs (hours); results go to docs/benchmarks.md by hand.
     Long,
     /// The figures of docs/benchmarks.md, one by one.
@@ -55,6 +61,7 @@ fn main() -> ExitCode {
         Task::Instructions { renew: false } => instructions::run(&root),
         Task::Instructions { renew: true } => instructions::renew(&root),
         Task::Sim { args } => sim::run(&root, &args),
+        Task::Fuzz { args } => fuzz::run(&root, &args),
         Task::Long => suites::long(&root),
         Task::Bench { only } => suites::bench(&root, &only),
     };

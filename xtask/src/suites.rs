@@ -7,7 +7,7 @@ use std::{env, fs};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{instructions, sim, tidy};
+use crate::{fuzz, instructions, sim, tidy};
 
 /// Seeds of the short simulator run; the long form takes twenty-five times as many, each three times as long.
 const SIM_SEEDS_SHORT: u64 = 400;
@@ -21,6 +21,7 @@ const TEST: &[Suite] = &[
     ("lints", lints),
     ("build", build),
     ("unit", unit),
+    ("fuzz", |root| fuzz::run(root, &[])),
     ("instructions", instructions::run),
     ("simulator", simulator),
     ("planted", planted),
@@ -37,7 +38,16 @@ pub fn test(root: &Path, only: &[String]) -> Result<()> {
 }
 
 pub fn long(root: &Path) -> Result<()> {
-    run(root, &[("build", build), ("simulator-long", simulator_long), ("process-long", process_long)], &[])
+    run(
+        root,
+        &[
+            ("build", build),
+            ("simulator-long", simulator_long),
+            ("fuzz-long", fuzz_long),
+            ("process-long", process_long),
+        ],
+        &[],
+    )
 }
 
 pub fn bench(root: &Path, only: &[String]) -> Result<()> {
@@ -98,7 +108,7 @@ fn build(root: &Path) -> Result<()> {
 
 /// Unit and property tests of every crate; the process tests of the binary are a suite of their own.
 fn unit(root: &Path) -> Result<()> {
-    let crates = ["core", "wire", "store", "client", "server", "load", "sim"];
+    let crates = ["core", "wire", "store", "client", "server", "load", "sim", "fuzz"];
     let names: Vec<String> = crates.iter().map(|c| format!("grandstand-{c}")).collect();
     let mut args = vec!["test", "--profile", "ci", "--locked", "--no-fail-fast"];
     for name in &names {
@@ -116,6 +126,11 @@ fn simulator(root: &Path) -> Result<()> {
 
 fn simulator_long(root: &Path) -> Result<()> {
     sim::run(root, &["--seeds".into(), format!("1..{}", SIM_SEEDS_LONG + 1), "--seconds".into(), "60".into()])
+}
+
+/// Ten minutes a target, of inputs that the short run does not make.
+fn fuzz_long(root: &Path) -> Result<()> {
+    fuzz::run(root, &["--seconds", "600", "--seed", "2"].map(String::from))
 }
 
 fn planted(root: &Path) -> Result<()> {

@@ -17,6 +17,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("server", &["core", "wire", "store"]),
     ("load", &["core", "wire", "client"]),
     ("sim", &["core", "wire", "store"]),
+    ("fuzz", &["core", "wire"]),
     ("grandstand", &["core", "wire", "store", "client", "server", "load"]),
 ];
 

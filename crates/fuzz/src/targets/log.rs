@@ -1,0 +1,296 @@
+//! Records and checkpoints: what is read is exactly what the writer makes, and nothing on a disk makes a reader panic.
+
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use grandstand_core::ids::{Epoch, EpochSpan, EventId, Pseq, Revision, Seq};
+use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
+use grandstand_core::owner::checkpoint::{LogCheckpoint, RoomCheckpoint};
+use grandstand_core::owner::view::RoomView;
+use grandstand_core::record::{
+    Audience, Audit, Ban, Body, Comment, Config, Gift, Policy, Record, Retract, RetractTarget, Room, RoomState, Score,
+    ScoreKind, ScoreState, Source, Verdict,
+};
+use grandstand_core::rng::Rng;
+use grandstand_core::time::Wall;
+use grandstand_wire::checkpoint::{decode_log, decode_room, encode_log, encode_room};
+use grandstand_wire::event::write_event;
+use grandstand_wire::export::write_line;
+use grandstand_wire::record::{Salt, decode, encode_salted, erase};
+
+use crate::bytes::{number, outcome, text, word};
+
+pub fn generate_record(rng: &mut Rng) -> Vec<u8> {
+    let mut out = Vec::new();
+    let salt: Salt = std::array::from_fn(|_| rng.next() as u8);
+    encode_salted(&record(rng), &salt, &mut out);
+    if rng.chance(1, 10) { erase(&out).expect("a record that was just written") } else { out }
+}
+
+fn record(rng: &mut Rng) -> Record {
+    let room = RoomId::parse(["a", "match:2022-final"][rng.below(2) as usize]);
+    let body = body(rng);
+    let author = matches!(body, Body::Comment(_) | Body::Gift(_));
+    Record {
+        epoch: Epoch::new(1 + rng.below(90_000) as u32).expect("within an epoch's range"),
+        seq: Seq::new(rng.below(1 << 20)).expect("within a seq's range"),
+        room: if matches!(body, Body::EpochStart) { None } else { room },
+        ts: Wall(number(rng) >> 12),
+        region: ["local", "eu"][rng.below(2) as usize].into(),
+        user: if author { UserId::parse("u_q9z") } else { None },
+        client_msg_id: if author { ClientMsgId::parse("abc 123") } else { None },
+        pseq: rng.chance(1, 2).then(|| Pseq(rng.below(1 << 40))),
+        verdict: [Verdict::Unjudged, Verdict::Allow, Verdict::Flag, Verdict::Block][rng.below(4) as usize],
+        policy_version: rng.below(1 << 32) as u32,
+        audience: [Audience::Everyone, Audience::Author, Audience::Nobody][rng.below(3) as usize],
+        source: rng.chance(1, 5).then(|| Source { log: "raw".into(), id: id(rng) }),
+        body,
+    }
+}
+
+fn id(rng: &mut Rng) -> EventId {
+    EventId::at(Epoch::new(1 + rng.below(9) as u32).expect("small"), Seq::new(rng.below(99)).expect("small"))
+}
+
+fn key(rng: &mut Rng) -> Key {
+    Key::parse(["goal:5512", "m", "openfootball"][rng.below(3) as usize]).expect("a key")
+}
+
+fn user(rng: &mut Rng) -> UserId {
+    UserId::parse(["u_q9z", "ü", "x"][rng.below(3) as usize]).expect("a user")
+}
+
+fn body(rng: &mut Rng) -> Body {
+    let said = text(rng, 6);
+    match rng.below(11) {
+        0 => Body::EpochStart,
+        1 | 2 => Body::Comment(Comment {
+            display: "Ada".into(),
+            badges: (0..rng.below(3)).map(|_| "vip".into()).collect(),
+            text: said.into(),
+            reply_to: rng.chance(1, 2).then(|| id(rng)),
+        }),
+        3 => Body::Score(score(rng)),
+        4 => Body::Gift(Gift {
+            gift_id: key(rng),
+            display: "Ada".into(),
+            item: said.into(),
+            count: rng.below(1 << 32) as u32,
+            amount_micros: number(rng) >> 12,
+            currency: "EUR".into(),
+        }),
+        5 => Body::Retract(Retract {
+            target: match rng.below(3) {
+                0 => RetractTarget::Event(id(rng)),
+                1 => RetractTarget::User(user(rng)),
+                _ => RetractTarget::All,
+            },
+            reason: said.into(),
+        }),
+        6 => Body::Config(Config {
+            title: rng.chance(1, 2).then(|| said.into()),
+            state: rng.chance(1, 2).then_some(RoomState::Settling),
+            slow_mode_seconds: rng.chance(1, 2).then(|| rng.below(600) as u32),
+            until_ts: rng.chance(1, 2).then(|| rng.chance(1, 2).then(|| Wall(number(rng) >> 12))),
+            moderation_policy: rng.chance(1, 2).then_some(Policy::PreModerate),
+            pinned: rng.chance(1, 2).then(|| [id(rng)].into()),
+        }),
+        7 => {
+            let mut room = Room::fresh(&said);
+            room.matches = vec![key(rng)];
+            room.pinned = vec![id(rng)];
+            room.merge_ms = rng.chance(1, 2).then(|| rng.below(1_000) as u32);
+            room.version = rng.below(99);
+            Body::Room(Arc::new(room))
+        }
+        8 => Body::Ban(Ban {
+            user: user(rng),
+            until: rng.chance(1, 2).then(|| Wall(number(rng) >> 12)),
+            reason: said.into(),
+        }),
+        9 => Body::Unban(user(rng)),
+        _ => Body::Audit(Audit { what: "ban".into(), justification: said.into() }),
+    }
+}
+
+fn score(rng: &mut Rng) -> Score {
+    Score {
+        match_id: key(rng),
+        provider: key(rng),
+        event: key(rng),
+        revision: Revision(1 + rng.below(5) as u32),
+        kind: [ScoreKind::Goal, ScoreKind::Correction][rng.below(2) as usize],
+        state: [ScoreState::Confirmed, ScoreState::Withdrawn][rng.below(2) as usize],
+        home: rng.below(9) as u32,
+        away: rng.below(9) as u32,
+        minute: rng.chance(1, 2).then(|| "90+2".into()),
+        superseded: rng.chance(1, 2),
+        historical: rng.chance(1, 2),
+        digest: std::array::from_fn(|_| rng.next() as u8),
+        data: rng.chance(1, 2).then(|| r#"{"var":true}"#.into()),
+    }
+}
+
+/// A field of Protobuf: its number and where its value lies.
+struct Field {
+    number: u64,
+    start: usize,
+    value: std::ops::Range<usize>,
+}
+
+/// The fields of a message in the order they come, as far as they can be told.
+fn fields(bytes: &[u8]) -> Vec<Field> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    let varint = |at: &mut usize| -> Option<u64> {
+        let mut n = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = *bytes.get(*at)?;
+            *at += 1;
+            n |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(n);
+            }
+        }
+        None
+    };
+    while at < bytes.len() {
+        let start = at;
+        let Some(tag) = varint(&mut at) else { break };
+        let len = match tag & 7 {
+            0 => {
+                let from = at;
+                if varint(&mut at).is_none() {
+                    break;
+                }
+                found.push(Field { number: tag >> 3, start, value: from..at });
+                continue;
+            }
+            2 => varint(&mut at),
+            5 => Some(4),
+            _ => None,
+        };
+        let Some(end) =
+            len.and_then(|len| at.checked_add(usize::try_from(len).ok()?)).filter(|end| *end <= bytes.len())
+        else {
+            break;
+        };
+        found.push(Field { number: tag >> 3, start, value: at..end });
+        at = end;
+    }
+    found
+}
+
+/// Makes hash and checksum right again, so that a changed header or content is read.
+pub fn mend_record(bytes: &mut [u8], rng: &mut Rng) {
+    if rng.chance(1, 4) {
+        return;
+    }
+    let of = |all: &[Field], number: u64| all.iter().find(|f| f.number == number).map(|f| f.value.clone());
+    let all = fields(bytes);
+    if let (Some(hash), Some(salt), Some(body)) = (of(&all, 18), of(&all, 19), of(&all, 20))
+        && hash.len() == 32
+    {
+        let salted = [&bytes[salt], &bytes[body]].concat();
+        bytes[hash].copy_from_slice(digest(&SHA256, &salted).as_ref());
+    }
+    let header_end = all.iter().find(|f| f.number > 18).map(|f| f.start);
+    if let (Some(end), Some(checksum)) = (header_end, of(&all, 21).filter(|c| c.len() == 4)) {
+        let right = crc32fast::hash(&bytes[..end]).to_le_bytes();
+        bytes[checksum].copy_from_slice(&right);
+    }
+}
+
+pub fn check_record(input: &[u8]) -> u64 {
+    let erased = erase(input);
+    let record = match decode(input) {
+        Ok(record) => record,
+        Err(fault) => return outcome(&[1, word(&fault.to_string()), u64::from(erased.is_ok())]),
+    };
+    let erased = erased.expect("what is a record can be erased");
+    assert_eq!(erase(&erased).as_ref(), Ok(&erased), "erased twice is erased once");
+    let left = decode(&erased).expect("an erased record is a record");
+    assert_eq!(
+        (left.epoch, left.seq, &left.room, left.ts, left.pseq),
+        (record.epoch, record.seq, &record.room, record.ts, record.pseq)
+    );
+    assert!(matches!(left.body, Body::Erased | Body::EpochStart));
+    // What was read is what is written: with its own salt, to the byte.
+    if !matches!(record.body, Body::Erased) {
+        let salt = fields(input).into_iter().find(|f| f.number == 19).map(|f| input[f.value].to_vec());
+        let salt: Salt = salt.and_then(|s| s.try_into().ok()).unwrap_or_default();
+        let mut again = Vec::new();
+        encode_salted(&record, &salt, &mut again);
+        assert_eq!(again.escape_ascii().to_string(), input.escape_ascii().to_string(), "written again");
+    }
+    // Whoever is sent it, or exports it, is sent JSON.
+    let mut json = Vec::new();
+    if write_event(&record, &mut json).is_some() {
+        serde_json::from_slice::<serde_json::Value>(&json).expect("an event is JSON");
+    }
+    json.clear();
+    write_line(&record, &mut json);
+    serde_json::from_slice::<serde_json::Value>(&json).expect("a line of an export is JSON");
+    outcome(&[2, word(&format!("{:?}", std::mem::discriminant(&record.body))), u64::from(record.source.is_some())])
+}
+
+pub fn generate_checkpoint(rng: &mut Rng) -> Vec<u8> {
+    let mut out = Vec::new();
+    if rng.chance(1, 4) {
+        let span = |n: u64, rng: &mut Rng| EpochSpan {
+            epoch: Epoch::new(n as u32 + 1).expect("small"),
+            last_seq: Seq::new(rng.below(1 << 20)).expect("small"),
+        };
+        let epochs: Vec<EpochSpan> = (0..1 + rng.below(4)).map(|n| span(n, rng)).collect();
+        let last = epochs.last().expect("at least one");
+        let position = EventId::at(last.epoch, last.last_seq).position();
+        encode_log(&LogCheckpoint { position, ts: Wall(number(rng) >> 12), epochs }, &mut out);
+        return out;
+    }
+    let room = RoomId::parse("a").expect("a room");
+    let mut view = RoomView::new(room.clone(), Arc::new(Room::fresh("t")));
+    for seq in 1..=rng.below(12) {
+        let mut next = record(rng);
+        next.room = Some(room.clone());
+        (next.epoch, next.seq) = (Epoch::new(7).expect("small"), Seq::new(seq).expect("small"));
+        if !matches!(next.body, Body::EpochStart) {
+            view.apply(&Arc::new(next));
+        }
+    }
+    encode_room(&RoomCheckpoint { view }, &mut out);
+    out
+}
+
+pub fn mend_checkpoint(bytes: &mut [u8], rng: &mut Rng) {
+    if bytes.len() < 4 || rng.chance(1, 4) {
+        return;
+    }
+    let end = bytes.len() - 4;
+    let right = crc32fast::hash(&bytes[..end]).to_le_bytes();
+    bytes[end..].copy_from_slice(&right);
+}
+
+pub fn check_checkpoint(input: &[u8]) -> u64 {
+    let log = match decode_log(input) {
+        Ok(log) => {
+            let mut again = Vec::new();
+            encode_log(&log, &mut again);
+            assert_eq!(again.escape_ascii().to_string(), input.escape_ascii().to_string(), "written again");
+            1
+        }
+        Err(fault) => word(&fault.to_string()),
+    };
+    let room = match decode_room(input) {
+        Ok(room) => {
+            let mut again = Vec::new();
+            encode_room(&room, &mut again);
+            let back = decode_room(&again).expect("what was written is read");
+            let mut twice = Vec::new();
+            encode_room(&back, &mut twice);
+            assert_eq!(twice, again, "written twice");
+            1
+        }
+        Err(fault) => word(&fault.to_string()),
+    };
+    outcome(&[log, room])
+}
