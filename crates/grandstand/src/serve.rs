@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use grandstand_server::config::{Config, LogFormat};
+use grandstand_server::kernel;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -52,6 +53,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     // Not by the log: no filter hides what an operator must know.
     for warning in config.warnings() {
         eprintln!("warning: {warning}");
+    }
+    kernel::raise_descriptors();
+    // A laptop in development mode is not to hold ten thousand viewers.
+    if !config.development || config.connections_max.is_some() {
+        for limit in kernel::limits(config.connections_max).iter().filter(|limit| limit.is_too_low()) {
+            eprintln!("warning: {limit} (docs/operate/sizing.md)");
+        }
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(serve(config))

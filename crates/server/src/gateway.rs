@@ -42,6 +42,7 @@ use crate::admission::Admission;
 use crate::auth::door::{Network, Origin};
 use crate::auth::ticket::Tickets;
 use crate::auth::token::Verifier;
+use crate::kernel;
 use crate::link::{Delay, HttpRequest, ShardHandle, Tallies, ToWorker, WorkerId, Workers};
 use crate::metrics::Metrics;
 use polls::Polls;
@@ -188,10 +189,10 @@ fn listener(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     // A stalled phone holds no more than this (docs/decisions/0005-numbers.md). Inherited by accepted sockets, which saves
     // four calls a connection.
     socket.set_tcp_nodelay(true)?;
-    socket.set_send_buffer_size(32 * 1024)?; // the kernel doubles it: 64 KiB
+    socket.set_send_buffer_size(kernel::SEND_BUFFER as usize)?; // the kernel doubles it: 64 KiB
     socket.set_tcp_notsent_lowat(16 * 1024)?;
     socket.set_tcp_user_timeout(Some(Duration::from_secs(20)))?;
     socket.bind(&address.into())?;
-    socket.listen(4_096)?;
+    socket.listen(kernel::BACKLOG as i32)?;
     Ok(socket.into())
 }

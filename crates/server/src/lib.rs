@@ -10,6 +10,7 @@ pub mod config;
 pub mod control;
 pub mod failpoint;
 pub mod gateway;
+pub mod kernel;
 pub mod link;
 pub mod metrics;
 pub mod process;

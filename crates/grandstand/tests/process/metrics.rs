@@ -272,3 +272,14 @@ fn every_alert_has_its_paragraph_and_no_other_has() {
         assert!(rules.contains(&format!("alerts.md#{}\n", alert.to_lowercase())), "{alert} names its paragraph");
     }
 }
+
+#[test]
+fn limits_of_the_kernel_that_are_too_low_are_named_at_start() {
+    let server = Server::start(&["--set", "limits.connections_max=4000000000"], &[]);
+    let said = server.stderr();
+    assert!(said.contains("warning: LimitNOFILE is ") && said.contains("4000000512 are needed"), "{said}");
+    // 522 are needed: the soft limit is raised to the hard one first.
+    let mut content = Server::unstarted(&["--set", "limits.connections_max=10"], &[]);
+    content.restart_under(&["prlimit", "--nofile=100:2000"]);
+    assert!(!content.stderr().contains("LimitNOFILE is"), "{}", content.stderr());
+}

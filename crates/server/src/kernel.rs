@@ -1,0 +1,170 @@
+//! What the kernel allows this process, held against what it needs: asked once, at start.
+//!
+//! A limit that is too low shows late and elsewhere: viewers that wait unaccepted on the night that matters. So it is named
+//! while somebody watches. Nothing here changes a setting; docs/operate/sizing.md has each with its reason.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Connections that the listener may have waiting; the kernel cuts it to `net.core.somaxconn` without a word.
+pub const BACKLOG: u32 = 4_096;
+/// What a socket's unsent bytes may take; the kernel doubles it, and cuts it to `net.core.wmem_max` without a word.
+pub const SEND_BUFFER: u32 = 32 * 1024;
+/// The log, its WAL, listeners, pollers, and callers of the API.
+const DESCRIPTORS_BESIDE: u64 = 512;
+/// What is asked for where no `limits.connections_max` says how many streams there may be.
+const CONNECTIONS: u64 = 10_000;
+/// An idle socket's buffers hold nothing; when one viewer in eight is slow, its 64 KiB are 16 pages, 2 for each of the eight.
+const PAGES_PER_CONNECTION: u64 = 2;
+/// Packets that come while a busy core puts their handling off: 150 000 a second, the most a machine was seen to send, for 10 ms.
+const PACKETS_PUT_OFF: u64 = 1_500;
+/// A crowd that comes back has its old connections' entries (2 minutes in TIME_WAIT) beside its new ones.
+const TRACKED_PER_CONNECTION: u64 = 2;
+
+/// A limit of the kernel and what this server needs of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Limit {
+    pub name: &'static str,
+    pub has: u64,
+    pub needs: u64,
+    /// What happens when it stays as it is.
+    pub why: &'static str,
+}
+
+impl Limit {
+    pub fn is_too_low(&self) -> bool {
+        self.has < self.needs
+    }
+}
+
+impl std::fmt::Display for Limit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} is {}, {} are needed: {}", self.name, self.has, self.needs, self.why)
+    }
+}
+
+/// The limits as they are now. What this kernel does not have or tell is left out.
+pub fn limits(connections_max: Option<u32>) -> Vec<Limit> {
+    limits_from(
+        connections_max.map_or(CONNECTIONS, u64::from),
+        getrlimit(Resource::Nofile).current,
+        Path::new("/proc/sys"),
+    )
+}
+
+/// Takes what the kernel offers of descriptors: the lower, soft limit is there for programs that use `select`.
+pub fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    // A refusal leaves the limit as it is, and that is compared and named.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+fn limits_from(connections: u64, nofile: Option<u64>, sys: &Path) -> Vec<Limit> {
+    let nth =
+        |name: &str, n: usize| fs::read_to_string(sys.join(name)).ok()?.split_whitespace().nth(n)?.parse::<u64>().ok();
+    let number = |name: &str| nth(name, 0);
+    let descriptors = connections + DESCRIPTORS_BESIDE;
+    // With cookies the listener's own backlog is the limit; without them the kernel drops strangers at three quarters of this.
+    let syn_backlog = match number("net/ipv4/tcp_syncookies") {
+        Some(0) => (u64::from(BACKLOG) * 4).div_ceil(3),
+        _ => 0,
+    };
+    [
+        // None is unlimited.
+        (
+            "LimitNOFILE",
+            Some(nofile.unwrap_or(u64::MAX)),
+            descriptors,
+            "each viewer is one descriptor, who is over it waits unaccepted",
+        ),
+        ("fs.file-max", number("fs/file-max"), descriptors, "descriptors of the whole machine"),
+        (
+            "net.core.somaxconn",
+            number("net/core/somaxconn"),
+            BACKLOG.into(),
+            "a crowd that comes back at once is refused by the kernel beyond it",
+        ),
+        (
+            "net.ipv4.tcp_max_syn_backlog",
+            number("net/ipv4/tcp_max_syn_backlog"),
+            syn_backlog,
+            "tcp_syncookies is 0, so a crowd that comes back at once is dropped from three quarters of it",
+        ),
+        (
+            "net.core.wmem_max",
+            number("net/core/wmem_max"),
+            SEND_BUFFER.into(),
+            "the send buffer a viewer is given is cut to it, and slow viewers are skipped earlier",
+        ),
+        (
+            "net.core.netdev_max_backlog",
+            number("net/core/netdev_max_backlog"),
+            connections.min(PACKETS_PUT_OFF),
+            "packets of a busy core beyond it are dropped and sent again",
+        ),
+        (
+            "net.ipv4.tcp_mem (max, pages)",
+            // min, pressure, max: tcp(7).
+            nth("net/ipv4/tcp_mem", 2),
+            connections * PAGES_PER_CONNECTION,
+            "sockets stall when all buffers together reach it",
+        ),
+        (
+            "net.netfilter.nf_conntrack_max",
+            number("net/netfilter/nf_conntrack_max"),
+            connections * TRACKED_PER_CONNECTION,
+            "a firewall that tracks connections drops new ones beyond it",
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(name, has, needs, why)| Some(Limit { name, has: has?, needs, why }))
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::{Limit, limits, limits_from};
+
+    #[test]
+    fn what_is_too_low_is_named_and_what_cannot_be_read_is_left_out() {
+        let sys = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| {
+            let path = sys.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put("net/core/somaxconn", "128\n");
+        put("net/core/wmem_max", "212992\n");
+        put("net/ipv4/tcp_mem", "18\t25\t19999\n");
+        let all = limits_from(10_000, Some(1_024), sys.path());
+        let low = |all: &[Limit]| all.iter().filter(|l| l.is_too_low()).map(|l| l.name).collect::<Vec<_>>();
+        assert_eq!(all.len(), 4);
+        assert_eq!(low(&all), ["LimitNOFILE", "net.core.somaxconn", "net.ipv4.tcp_mem (max, pages)"]);
+        assert!(all[0].to_string().starts_with("LimitNOFILE is 1024, 10512 are needed: "), "{}", all[0]);
+        put("net/core/somaxconn", "4096\n");
+        put("net/ipv4/tcp_mem", "18\t25\t20000\n");
+        assert_eq!(low(&limits_from(10_000, Some(10_512), sys.path())), [""; 0]);
+        put("net/core/netdev_max_backlog", "1000\n");
+        put("net/netfilter/nf_conntrack_max", "19999\n");
+        let both = ["net.core.netdev_max_backlog", "net.netfilter.nf_conntrack_max"];
+        assert_eq!(low(&limits_from(10_000, Some(10_512), sys.path())), both);
+        assert_eq!(low(&limits_from(1_000, Some(10_512), sys.path())), [""; 0], "few viewers need little");
+        put("net/ipv4/tcp_max_syn_backlog", "4096\n");
+        put("net/ipv4/tcp_syncookies", "1\n");
+        assert_eq!(low(&limits_from(1_000, Some(10_512), sys.path())), [""; 0], "cookies stand in for the queue");
+        put("net/ipv4/tcp_syncookies", "0\n");
+        let all = limits_from(1_000, Some(10_512), sys.path());
+        assert_eq!(low(&all), ["net.ipv4.tcp_max_syn_backlog"]);
+        assert_eq!(all.iter().find(|l| l.is_too_low()).unwrap().needs, 5_462);
+        assert!(!limits_from(1 << 40, None, sys.path())[0].is_too_low(), "no limit at all is enough");
+    }
+
+    #[test]
+    fn this_machine_tells_its_limits() {
+        assert!(limits(Some(1)).iter().any(|l| l.name == "LimitNOFILE" && l.has > 0));
+    }
+}
