@@ -3,6 +3,7 @@
 const { spawn, spawnSync } = require('node:child_process');
 const { createRequire } = require('node:module');
 const fs = require('node:fs');
+const net = require('node:net');
 const os = require('node:os');
 const path = require('node:path');
 const readline = require('node:readline');
@@ -21,12 +22,22 @@ function check(truth, what) {
   if (!truth) throw new Error(what);
 }
 
-async function serve(data) {
-  const server = spawn(binary, ['serve', '--data', data, '--listen', '127.0.0.1:0'], { stdio: ['ignore', 'pipe', 'inherit'] });
+async function serve(data, args = ['--listen', '127.0.0.1:0']) {
+  const server = spawn(binary, ['serve', '--data', data, ...args], { stdio: ['ignore', 'pipe', 'inherit'] });
   for await (const line of readline.createInterface({ input: server.stdout })) {
     if (line.startsWith('ready ')) return { server, url: line.split(' ')[1].trim() };
   }
   throw new Error('the server did not become ready');
+}
+
+/** Ports that were free a moment ago. */
+async function freePorts(n) {
+  const servers = await Promise.all([...Array(n)].map(() => new Promise((resolve) => {
+    const server = net.createServer().listen(0, '127.0.0.1', () => resolve(server));
+  })));
+  const ports = servers.map((server) => server.address().port);
+  await Promise.all(servers.map((server) => new Promise((resolve) => { server.close(resolve); })));
+  return ports;
 }
 
 function token(data, sub, role) {
@@ -90,6 +101,31 @@ const tests = {
     check(seen.length === wanted.length && wanted.every((w, n) => seen[n].endsWith(w)), `seen: ${JSON.stringify(seen)}`);
     check(page.faults.length === 0, `page faults: ${page.faults}`);
     await page.context().close();
+  },
+
+  async 'a dead edge of the WebSocket is passed by, a living one is used'({ browser }) {
+    const [dead, own, edge] = await freePorts(3);
+    for (const [listens, told] of [[[], dead], [['--set', `transport.websocket.listen=127.0.0.1:${edge}`], edge]]) {
+      const data = fs.mkdtempSync(path.join(os.tmpdir(), 'grandstand-browser-'));
+      const { server, url } = await serve(data, ['--listen', `127.0.0.1:${own}`, '--set', `public_url=http://127.0.0.1:${own}`,
+        '--set', `transport.websocket.url=ws://127.0.0.1:${told}`, ...listens]);
+      const page = await open(browser, `about:blank`);
+      const opened = [];
+      page.on('websocket', (socket) => opened.push(new URL(socket.url()).port));
+      // The first visit makes the room, the second has a snapshot that tells the address.
+      await page.goto(`${url}/rooms/edge`);
+      await live(page);
+      opened.length = 0;
+      await page.reload();
+      await live(page);
+      const wanted = told === dead ? [dead, own] : [edge];
+      check(JSON.stringify(opened) === JSON.stringify(wanted.map(String)), `sockets to ${opened}, not to ${wanted}`);
+      check(page.faults.length === 0, `page faults: ${page.faults}`);
+      await page.context().close();
+      server.kill('SIGKILL');
+      await new Promise((resolve) => { server.on('exit', resolve); });
+      fs.rmSync(data, { recursive: true, force: true });
+    }
   },
 
   async 'refusals are told with their reason'({ browser, url, put }) {

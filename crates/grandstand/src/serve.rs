@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use grandstand_server::config::{Config, LogFormat};
+use grandstand_server::edge::Serves;
 use grandstand_server::kernel;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -82,6 +83,13 @@ async fn serve(config: Config) -> Result<ExitCode> {
     };
     let mut out = std::io::stdout();
     let scheme = if running.certificates.is_some() { "https" } else { "http" };
+    for edge in &running.edges {
+        let transport = match edge.serves {
+            Serves::All => "everything",
+            Serves::Only(transport) => transport.name(),
+        };
+        eprintln!("{transport} alone on {scheme}://{}", edge.address);
+    }
     writeln!(out, "ready {scheme}://{}", running.address)?;
     out.flush()?;
     if let Some(internal) = running.internal {

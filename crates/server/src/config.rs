@@ -15,7 +15,12 @@ use grandstand_core::admission;
 use crate::auth::door::{Network, Origin};
 use crate::auth::files;
 use crate::auth::token::{TrustedKey, parse_jwks};
+use crate::edge::{self, Endpoints, Listen, Serves};
+use crate::metrics::Transport;
 use crate::tls;
+
+/// A transport's own listeners, and its base URLs, at most: more names than that are no fire exits.
+const EDGES_MAX: usize = 16;
 
 /// Where settings come from, strongest first.
 #[derive(Clone, Default)]
@@ -110,6 +115,10 @@ pub struct Config {
     pub listen: SocketAddr,
     /// `/metrics` and `/healthz/ready` only here when set.
     pub internal_listen: Option<SocketAddr>,
+    /// Listeners of one transport each, beside the public one.
+    pub edges: Vec<Listen>,
+    /// What clients are told of the transports' own base URLs.
+    pub endpoints: Endpoints,
     /// Where clients reach this server, without a trailing slash.
     pub public_url: Option<String>,
     /// Origins besides the server's own host.
@@ -193,6 +202,22 @@ const KEYS: &[Key] = &[
         "",
         "Where clients reach this server (https://live.example.com); its origin is allowed.",
     ),
+    key(
+        "transport.websocket.listen",
+        Takes::List,
+        "[]",
+        "Further addresses, for WebSocket streams and the viewers' API alone; the public one serves all transports.",
+    ),
+    key("transport.websocket.url", Takes::Text, "", "Where clients open WebSockets first (wss://ws.example.com)."),
+    key("transport.sse.listen", Takes::List, "[]", "The same, for SSE streams."),
+    key(
+        "transport.sse.urls",
+        Takes::List,
+        "[]",
+        "Where clients open SSE first, any of them (https://sse-1.example.com); needs public_url or origins, as the others.",
+    ),
+    key("transport.poll.listen", Takes::List, "[]", "The same, for long-polls."),
+    key("transport.poll.url", Takes::Text, "", "Where clients poll first (https://poll.example.com)."),
     key("origins", Takes::List, "[]", "Web origins whose pages may use this server, besides its own host."),
     key(
         "tls.certificate",
@@ -458,6 +483,8 @@ impl Reader {
             data: self.text("data").unwrap_or_default().into(),
             listen: listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0))),
             internal_listen: internal,
+            edges: self.edges(),
+            endpoints: Endpoints::default(),
             public_url: self.text("public_url").map(|u| u.trim_end_matches('/').to_owned()),
             origins: self.each("origins", "is not scheme://host[:port]", Origin::parse),
             tls: self.tls(),
@@ -501,6 +528,88 @@ impl Reader {
         config
     }
 
+    fn edges(&mut self) -> Vec<Listen> {
+        let mut edges = Vec::new();
+        for (name, transport) in [
+            ("transport.websocket.listen", Transport::WebSocket),
+            ("transport.sse.listen", Transport::Sse),
+            ("transport.poll.listen", Transport::Poll),
+        ] {
+            let addresses = self.each(name, "is not ADDRESS:PORT", |text| text.parse::<SocketAddr>().ok());
+            if addresses.len() > EDGES_MAX {
+                self.fault(name, &format!("has at most {EDGES_MAX} addresses"));
+            }
+            edges.extend(addresses.into_iter().map(|address| Listen { address, serves: Serves::Only(transport) }));
+        }
+        edges
+    }
+
+    /// Every address that is listened on: once, and in development mode on loopback.
+    fn addresses(&mut self, config: &Config) {
+        let mut taken = Vec::new();
+        let own = |edge: &Listen| match edge.serves {
+            Serves::Only(Transport::WebSocket) => "transport.websocket.listen",
+            Serves::Only(Transport::Sse) => "transport.sse.listen",
+            Serves::Only(Transport::Poll) => "transport.poll.listen",
+            Serves::All => "listen",
+        };
+        let edges = config.edges.iter().map(|edge| (own(edge), edge.address));
+        for (name, address) in std::iter::once(("listen", config.listen)).chain(edges) {
+            if config.development && !address.ip().is_loopback() {
+                let rule =
+                    "without a configuration file only a loopback address may be listened on (give --config FILE)";
+                self.fault(name, rule);
+            }
+            taken.push((name, address));
+        }
+        taken.extend(config.internal_listen.map(|address| ("internal_listen", address)));
+        for (n, (name, address)) in taken.iter().enumerate() {
+            if let Some((other, _)) = taken[..n].iter().find(|(_, a)| a == address && a.port() != 0) {
+                self.fault(name, &format!("must differ from {other}"));
+            }
+        }
+    }
+
+    /// The base URLs of transports, held against what their pages need.
+    fn endpoints(&mut self, config: &Config) -> Endpoints {
+        // Browsers refuse the plain ones to an https page, and who reads the wire would read tokens.
+        let secure = config.public_url.as_deref().map_or(config.tls.is_some(), |url| url.starts_with("https://"));
+        let one = |text: Option<String>| text.filter(|t| !t.is_empty()).into_iter().collect::<Vec<_>>();
+        let [websocket, sse, poll] = [
+            one(self.text("transport.websocket.url")),
+            self.list("transport.sse.urls"),
+            one(self.text("transport.poll.url")),
+        ];
+        let mut read = |name: &str, texts: Vec<String>, [plain, sealed]: [&str; 2]| {
+            if texts.len() > EDGES_MAX {
+                self.fault(name, &format!("has at most {EDGES_MAX} URLs"));
+            }
+            let mut urls = Vec::new();
+            for text in texts {
+                match edge::base_url(&text, [plain, sealed]) {
+                    None => {
+                        self.fault(name, &format!("{text:?} is not {plain} or {sealed} as {}", edge::RULE));
+                    }
+                    Some(url) if secure && url.starts_with(&format!("{plain}://")) => {
+                        self.fault(name, &format!("{text:?} must be {sealed}, as the pages that use it are https"));
+                    }
+                    Some(url) if urls.contains(&url) => self.fault(name, &format!("{text:?} is named twice")),
+                    Some(url) => urls.push(url),
+                }
+            }
+            if !urls.is_empty() && config.origins.is_empty() {
+                self.fault(name, "needs public_url, or origins: no page of another host may use it otherwise");
+            }
+            urls
+        };
+        Endpoints {
+            websocket: read("transport.websocket.url", websocket, ["ws", "wss"]).pop(),
+            sse: read("transport.sse.urls", sse, ["http", "https"]),
+            poll: read("transport.poll.url", poll, ["http", "https"]).pop(),
+            api: config.public_url.clone(),
+        }
+    }
+
     fn admission(&mut self) -> Option<admission::Limit> {
         let rate = self.given_number("admission.rate", 1, 1_000_000);
         let burst = self.given_number("admission.burst", 1, 10_000_000);
@@ -517,15 +626,6 @@ impl Reader {
     fn relations(&mut self, config: &mut Config) {
         if config.data.as_os_str().is_empty() {
             self.fault("data", "must name a folder");
-        }
-        if config.development && !config.listen.ip().is_loopback() {
-            self.fault(
-                "listen",
-                "without a configuration file only a loopback address may be listened on (give --config FILE)",
-            );
-        }
-        if config.internal_listen.is_some_and(|a| a == config.listen && a.port() != 0) {
-            self.fault("internal_listen", "must differ from listen");
         }
         if config.proxy_protocol && config.tls.is_some() {
             self.fault("proxy_protocol", "is not taken before TLS: let the proxy end TLS, or pass X-Forwarded-For");
@@ -549,6 +649,8 @@ impl Reader {
                 None => self.fault("public_url", "must be scheme://host[:port] without a path"),
             }
         }
+        config.endpoints = self.endpoints(config);
+        self.addresses(config);
         if let Some(path) = &config.jwks_file {
             let parsed = std::fs::read(path).map_err(|e| e.to_string());
             if let Err(why) = parsed.and_then(|bytes| parse_jwks(&bytes).map_err(|e| e.to_string())) {
@@ -875,7 +977,7 @@ fn edits(a: &[u8], b: &[u8]) -> usize {
 mod tests {
     use std::time::Duration;
 
-    use super::{Config, Durability, KEYS, Sources, default_of};
+    use super::{Config, Durability, KEYS, Serves, Sources, Transport, default_of};
 
     fn file(text: &str) -> Sources {
         Sources { file: Some(("stand.toml".into(), text.to_owned())), ..Sources::default() }
@@ -965,6 +1067,35 @@ mod tests {
         assert_eq!(config.origins.len(), 1);
         let twice = text.replace("kid = \"b\"", "kid = \"a\"");
         assert!(faults(&file(&twice)).contains("twice"));
+    }
+
+    #[test]
+    fn transports_have_listeners_and_base_urls_of_their_own() {
+        let text = "listen = \"127.0.0.1:8080\"\npublic_url = \"https://live.example.com\"\n\
+                    [transport.websocket]\nlisten = [\"127.0.0.1:8081\"]\nurl = \"wss://WS.example.com\"\n\
+                    [transport.sse]\nlisten = [\"127.0.0.1:8082\", \"127.0.0.1:8083\"]\nurls = [\"https://a.example.com:8443\"]\n";
+        let config = Config::load(&file(text)).unwrap();
+        let serves: Vec<Serves> = config.edges.iter().map(|edge| edge.serves).collect();
+        assert_eq!(serves, [Transport::WebSocket, Transport::Sse, Transport::Sse].map(Serves::Only));
+        assert_eq!(
+            config.endpoints.json().unwrap(),
+            r#"{"websocket":"wss://ws.example.com","sse":["https://a.example.com:8443"],"api":"https://live.example.com"}"#
+        );
+        assert_eq!(Config::load(&file("")).unwrap().endpoints.json(), None);
+        let flags = vec![("transport.poll.listen".to_owned(), "0.0.0.0:0".to_owned())];
+        assert!(faults(&Sources { flags, ..Sources::default() }).contains("transport.poll.listen: without a"));
+        for (bad, told) in [
+            (text.replace(":8083", ":8081"), "transport.sse.listen: must differ from transport.websocket.listen"),
+            (text.replace("wss://WS", "ws://WS"), "must be wss"),
+            (text.replace("wss://WS", "https://WS"), "is not ws or wss as scheme://host[:port] without a path"),
+            (text.replace("com:8443", "com/x"), "transport.sse.urls: \"https://a.example.com/x\" is not http or https"),
+            (text.replace("public_url = \"https://live.example.com\"", ""), "transport.sse.urls: needs public_url"),
+            (text.replace("127.0.0.1:8082", "8082"), "transport.sse.listen: \"8082\" is not ADDRESS:PORT"),
+            (text.replace("127.0.0.1:8081", "127.0.0.1:8080"), "transport.websocket.listen: must differ from listen"),
+        ] {
+            let said = faults(&file(&bad));
+            assert!(said.contains(told), "{told} in {said}");
+        }
     }
 
     #[test]

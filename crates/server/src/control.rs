@@ -88,6 +88,8 @@ pub struct Control {
     guest_rates: bucket::Buckets<door::AddressKey>,
     exports: Arc<Semaphore>,
     demo: demo::Slot,
+    /// What the pages may load and reach.
+    policy: HeaderValue,
     /// Answers by the hundreds digit of their status, from 1xx.
     answered: [AtomicU64; 5],
     panics: AtomicU64,
@@ -102,6 +104,7 @@ impl Control {
         let guests = bucket::Rate { per_second: per_minute / 60.0, burst: deps.config.guests_per_minute };
         Arc::new_cyclic(|weak| Control {
             router: routes::router(weak.clone()),
+            policy: pages::policy(&deps.config.endpoints),
             deps,
             snapshots: snapshot::Cache::default(),
             score_rates: bucket::Buckets::new(per_match),

@@ -42,6 +42,7 @@ use crate::admission::Admission;
 use crate::auth::door::{Network, Origin};
 use crate::auth::ticket::Tickets;
 use crate::auth::token::Verifier;
+use crate::edge::{Listen, Serves};
 use crate::kernel;
 use crate::link::{Delay, HttpRequest, ShardHandle, Tallies, ToWorker, WorkerId, Workers};
 use crate::metrics::Metrics;
@@ -54,8 +55,12 @@ pub use streams::Limits as StreamLimits;
 /// What a gateway is told at its start.
 #[derive(Clone)]
 pub struct Settings {
-    /// Port 0 takes a free one.
+    /// Everything is served here. Port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Listeners beside it, each for one transport.
+    pub edges: Vec<Listen>,
+    /// The `endpoints` object that viewers are told.
+    pub endpoints: Option<Arc<str>>,
     pub origins: Vec<Origin>,
     /// Refuse a `Host` that is not loopback.
     pub development: bool,
@@ -105,22 +110,37 @@ struct Shared {
 /// A running gateway.
 pub struct Gateway {
     pub address: SocketAddr,
+    /// Where the transports' own listeners accept.
+    pub edges: Vec<Listen>,
     workers: Workers,
     drain: Delay,
     threads: Vec<JoinHandle<()>>,
 }
 
+/// Why a gateway does not start, and the address it is about.
+#[derive(Debug)]
+pub struct ListenFault(pub SocketAddr, pub io::Error);
+
 /// Opens the listeners and starts one thread for each place in `deps.workers`.
-/// Errors: the address cannot be had.
-pub fn start(settings: Settings, deps: Deps) -> io::Result<Gateway> {
+/// Errors: an address cannot be had.
+pub fn start(settings: Settings, deps: Deps) -> Result<Gateway, ListenFault> {
     let n = deps.workers.n();
-    let mut listen = settings.listen;
+    let mut listens = vec![Listen { address: settings.listen, serves: Serves::All }];
+    listens.extend(&settings.edges);
     let mut listeners = Vec::new();
     for _ in 0..n {
-        let listener = listener(listen, n > 1)?;
-        listen = listener.local_addr()?;
-        listeners.push(listener);
+        let mut own = Vec::with_capacity(listens.len());
+        for listen in &mut listens {
+            let fault = |fault| ListenFault(listen.address, fault);
+            let listener = listener(listen.address, n > 1).map_err(fault)?;
+            // A free port is the same one for all workers.
+            listen.address = listener.local_addr().map_err(fault)?;
+            own.push((mio::net::TcpListener::from_std(listener), listen.serves));
+        }
+        listeners.push(own);
     }
+    let address = listens.remove(0).address;
+    let at_address = |fault| ListenFault(address, fault);
     let drain = settings.drain;
     let shared = Arc::new(Shared {
         streams: StreamTable::new(settings.stream_limits),
@@ -137,8 +157,8 @@ pub fn start(settings: Settings, deps: Deps) -> io::Result<Gateway> {
         settings,
     });
     let mut threads = Vec::new();
-    for (idx, listener) in listeners.into_iter().enumerate() {
-        let mut worker = Worker::new(WorkerId(idx as u16), mio::net::TcpListener::from_std(listener), shared.clone())?;
+    for (idx, own) in listeners.into_iter().enumerate() {
+        let mut worker = Worker::new(WorkerId(idx as u16), own, shared.clone()).map_err(at_address)?;
         let run = move || {
             // What fails outside a connection's turn concerns every viewer of the worker: a process that is half there would
             // keep them in the dark, one that ends sends them to resume elsewhere or here again.
@@ -147,9 +167,9 @@ pub fn start(settings: Settings, deps: Deps) -> io::Result<Gateway> {
                 std::process::abort();
             }
         };
-        threads.push(std::thread::Builder::new().name(format!("gateway-{idx}")).spawn(run)?);
+        threads.push(std::thread::Builder::new().name(format!("gateway-{idx}")).spawn(run).map_err(at_address)?);
     }
-    Ok(Gateway { address: listen, workers: deps.workers, drain, threads })
+    Ok(Gateway { address, edges: listens, workers: deps.workers, drain, threads })
 }
 
 impl Gateway {

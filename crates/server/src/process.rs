@@ -16,6 +16,7 @@ use crate::auth::files;
 use crate::auth::ticket::Tickets;
 use crate::auth::token::{KeyFault, SigningKey, Verifier};
 use crate::config::{Config, Durability};
+use crate::edge::Listen;
 use crate::gateway::{self, Gateway};
 use crate::link::{Delay, ShardHandle, Tallies, Workers};
 use crate::metrics::Metrics;
@@ -47,6 +48,8 @@ pub enum StartFault {
 pub struct Running {
     /// Where it accepts.
     pub address: SocketAddr,
+    /// Where the transports' own listeners accept.
+    pub edges: Vec<Listen>,
     /// Where `/metrics` and `/healthz/ready` are, when they have an address of their own.
     pub internal: Option<SocketAddr>,
     /// Whether commands are taken, and what the log stands at.
@@ -117,6 +120,8 @@ pub fn start(config: Config) -> Result<Running, StartFault> {
 
     let settings = gateway::Settings {
         listen: config.listen,
+        edges: config.edges.clone(),
+        endpoints: config.endpoints.json().map(Arc::from),
         origins: config.origins.clone(),
         development: config.development,
         stream_limits: gateway::StreamLimits {
@@ -141,8 +146,10 @@ pub fn start(config: Config) -> Result<Running, StartFault> {
         tallies,
         admission,
     };
-    let gateway = gateway::start(settings, deps).map_err(|fault| StartFault::Listen(config.listen, fault))?;
-    Ok(Running { address: gateway.address, internal: control.internal, shard, certificates, gateway, control, join })
+    let gateway = gateway::start(settings, deps)
+        .map_err(|gateway::ListenFault(address, fault)| StartFault::Listen(address, fault))?;
+    let (address, edges) = (gateway.address, gateway.edges.clone());
+    Ok(Running { address, edges, internal: control.internal, shard, certificates, gateway, control, join })
 }
 
 impl Running {

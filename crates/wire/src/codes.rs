@@ -134,6 +134,7 @@ codes! {
         StaleVersion = ("stale_version", 412, "the room changed since the version in `If-Match`"),
         TooLarge = ("too_large", 413, "the body is above its limit"),
         BadMedia = ("bad_media_type", 415, "the body must be `application/json`"),
+        WrongListener = ("wrong_listener", 421, "this address serves one transport alone; what was asked for is elsewhere"),
         ModerationFailed = ("moderation_failed", 422, "moderation refused the text"),
         RateLimited = ("rate_limited", 429, "wait `retry_after_ms`; the reason says which rate"),
         TooMany = ("too_many", 429, "too many streams, rooms or followed users"),

@@ -176,6 +176,39 @@ pub struct Hello<'a> {
     pub counters: &'a str,
     pub pinned: &'a str,
     pub banners: &'a str,
+    /// Made by [`Endpoints::write`]; absent where one address serves all transports.
+    pub endpoints: Option<&'a str>,
+}
+
+/// Base URLs of transports that have their own: `endpoints` of `hello` and snapshot. What is absent is reached where the
+/// client is already.
+#[derive(Clone, Debug)]
+pub struct Endpoints<'a> {
+    pub websocket: Option<&'a str>,
+    pub sse: &'a [String],
+    pub poll: Option<&'a str>,
+    pub api: Option<&'a str>,
+}
+
+impl Endpoints<'_> {
+    /// Appends the object alone.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let mut list = vec![b'['];
+        for (i, url) in self.sse.iter().enumerate() {
+            if i > 0 {
+                list.push(b',');
+            }
+            write_str(url, &mut list);
+        }
+        list.push(b']');
+        let list = String::from_utf8(list).expect("JSON that was just written");
+        let mut object = Writer::object(out);
+        object.text_if("websocket", self.websocket);
+        if !self.sse.is_empty() {
+            object.raw("sse", &list);
+        }
+        object.text_if("poll", self.poll).text_if("api", self.api).end();
+    }
 }
 
 impl Hello<'_> {
@@ -184,7 +217,11 @@ impl Hello<'_> {
         event.text("session", self.session).number("cursor", self.cursor.value()).number("pseq", self.pseq.0);
         event.bool("resumed", self.resumed).text("comments", if self.comments_all { "all" } else { "some" });
         event.raw("config", self.config).raw("counters", self.counters).raw("pinned", self.pinned);
-        event.raw("banners", self.banners).end();
+        event.raw("banners", self.banners);
+        if let Some(endpoints) = self.endpoints {
+            event.raw("endpoints", endpoints);
+        }
+        event.end();
     }
 }
 

@@ -10,9 +10,9 @@ use grandstand_core::record::{Audience, Body, Comment, Room};
 use grandstand_core::time::Wall;
 use grandstand_wire::codes::{CloseCode, ErrorCode, RateReason};
 use grandstand_wire::event::{
-    Banner, Close, Counters, ErrorEvent, FeedPaused, FeedStale, Hello, Left, ModerationFailed, ModerationPending, Pong,
-    PublishAck, PublishCommit, RateLimited, Skipped, SnapshotRequired, TokenExpiring, kind, with_client_msg_id,
-    write_config, write_event, write_pinned,
+    Banner, Close, Counters, Endpoints, ErrorEvent, FeedPaused, FeedStale, Hello, Left, ModerationFailed,
+    ModerationPending, Pong, PublishAck, PublishCommit, RateLimited, Skipped, SnapshotRequired, TokenExpiring, kind,
+    with_client_msg_id, write_config, write_event, write_pinned,
 };
 use proptest::prelude::{any, prop_assert_eq, proptest};
 use serde_json::Value;
@@ -97,8 +97,18 @@ fn events_of_one_connection_are_written_as_they_always_were() {
         counters: &written(|out| counters.write_values(out)),
         pinned: &written(|out| write_pinned(&settings, out)),
         banners: "[]",
+        endpoints: None,
     };
     keep("hello", "hello", &written(|out| hello.write(out)));
+    let sse = ["https://sse-1.example.com".to_owned(), "https://sse-2.example.com:8443".to_owned()];
+    let endpoints = Endpoints {
+        websocket: Some("wss://ws.example.com"),
+        sse: &sse,
+        poll: Some("https://poll.example.com"),
+        api: Some("https://live.example.com"),
+    };
+    let endpoints = written(|out| endpoints.write(out));
+    keep("hello_endpoints", "hello", &written(|out| Hello { endpoints: Some(&endpoints), ..hello.clone() }.write(out)));
     keep("counters", "counters", &written(|out| counters.write(out)));
     let all = Counters { likes: &[], keep_millionths: 1_000_000, ..counters };
     keep("counters_unsampled", "counters", &written(|out| all.write(out)));

@@ -200,7 +200,9 @@ async function loadSnapshot(url) {
     const body = await response.json().catch(() => ({}));
     throw Object.assign(new Error(body.detail ?? body.title ?? `HTTP ${response.status}`), { status: response.status });
   }
-  applySnapshot(room, await response.json());
+  const snapshot = await response.json();
+  stream.told(snapshot.endpoints);
+  applySnapshot(room, snapshot);
   paintSoon();
 }
 

@@ -24,7 +24,11 @@ export function rangeOf(code) {
 export class RoomStream {
   /** `on`: {events(list), state(name, detail), cursor() -> number, token() -> string | null}. */
   constructor(roomId, on) {
-    this.url = `${location.protocol === 'https:' ? 'wss' : 'ws'}://${location.host}/v1/rooms/${encodeURIComponent(roomId)}/stream`;
+    this.path = `/v1/rooms/${encodeURIComponent(roomId)}/stream`;
+    /** Where streams are opened: the page's own host, after what the server names as its address for them. */
+    this.bases = [`${location.protocol === 'https:' ? 'wss' : 'ws'}://${location.host}`];
+    /** Failed attempts in a row; the bases take turns by it. */
+    this.failed = 0;
     this.on = on;
     this.socket = null;
     this.wait = 0;
@@ -37,6 +41,13 @@ export class RoomStream {
     document.addEventListener('visibilitychange', () => { if (!document.hidden) this.wake(); });
   }
 
+  /** `endpoints` of a snapshot or `hello`; absent where one address serves all. */
+  told(endpoints) {
+    const own = this.bases.at(-1);
+    const named = endpoints?.websocket;
+    this.bases = typeof named === 'string' && named !== own ? [named, own] : [own];
+  }
+
   start() {
     this.stopped = false;
     clearTimeout(this.timer);
@@ -44,7 +55,7 @@ export class RoomStream {
     this.on.state('connecting');
     const token = this.on.token();
     const protocols = token ? [SUBPROTOCOL, `bearer.${token}`] : [SUBPROTOCOL];
-    const socket = new WebSocket(this.url, protocols);
+    const socket = new WebSocket(this.bases[this.failed % this.bases.length] + this.path, protocols);
     this.socket = socket;
     this.close = null;
     this.greeted = false;
@@ -59,7 +70,7 @@ export class RoomStream {
       const parsed = JSON.parse(data);
       const events = Array.isArray(parsed) ? parsed : [parsed];
       for (const e of events) {
-        if (e.type === 'hello') { this.greeted = true; this.wait = 0; this.on.state('live', e); }
+        if (e.type === 'hello') { this.greeted = true; this.wait = 0; this.failed = 0; this.told(e.endpoints); this.on.state('live', e); }
         if (e.type === 'close') this.close = e;
       }
       this.on.events(events);
@@ -110,6 +121,8 @@ export class RoomStream {
       this.on.state('stopped', close);
       return;
     }
+    // Nobody there, or somebody else: the next attempt goes by the other way. A refusal by the server is an answer.
+    if (range === 'retry' && !this.greeted) this.failed += 1;
     const now = performance.now();
     let ms;
     if (range === 'resume' && now - this.lastResume > 10_000) {

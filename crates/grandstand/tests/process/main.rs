@@ -4,6 +4,7 @@
 mod admission;
 mod contract;
 mod crash;
+mod edges;
 mod hostile;
 mod limits;
 mod metrics;

@@ -1,15 +1,24 @@
 //! The viewer pages, inside the binary: no build step, no file to lose, a policy that runs nothing but them.
 
 use axum::body::Body;
+use axum::extract::State;
 use grandstand_wire::codes::ErrorCode;
 use http::{HeaderValue, Response, StatusCode, header};
 
 use super::answer::{Problem, bytes_answer};
 use super::ask::Ask;
+use super::{Control, Shared};
+use crate::edge::Endpoints;
 
 /// Scripts, styles, images and connections of this server alone; nothing inline, no frame around it.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
-                      manifest-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+                      manifest-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; connect-src 'self'";
+
+/// [`POLICY`], with connections to the transports' own base URLs as well.
+pub fn policy(endpoints: &Endpoints) -> HeaderValue {
+    let urls: String = endpoints.urls().map(|url| format!(" {url}")).collect();
+    HeaderValue::from_str(&format!("{POLICY}{urls}")).expect("a base URL is a scheme, a host and a port")
+}
 
 const LOBBY: &[u8] = include_bytes!("../../../../web/pages/index.html");
 const ROOM: &[u8] = include_bytes!("../../../../web/pages/room.html");
@@ -34,38 +43,38 @@ const ASSETS: &[(&str, &str, &[u8])] = &[
 ];
 
 /// `/`: the rooms, and the button that starts a demo.
-pub async fn lobby(_: Ask) -> Response<Body> {
-    page(LOBBY)
+pub async fn lobby(State(control): State<Shared>, _: Ask) -> Response<Body> {
+    page(LOBBY, &control)
 }
 
 /// `/rooms/{room}`.
-pub async fn room(ask: Ask) -> Result<Response<Body>, Problem> {
+pub async fn room(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
     ask.room()?;
-    Ok(page(ROOM))
+    Ok(page(ROOM, &control))
 }
 
 /// `/assets/{name}`: names of the table, compared whole.
-pub async fn asset(ask: Ask) -> Result<Response<Body>, Problem> {
+pub async fn asset(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
     let wanted = ask.param("name");
     let found = ASSETS.iter().find(|(name, ..)| *name == wanted);
     let (_, kind, bytes) = found.ok_or_else(|| Problem::new(ErrorCode::NotFound, "there is no such file"))?;
     let mut response = bytes_answer(StatusCode::OK, kind, Body::from(*bytes));
     // A new binary has new files under the same names, so each use asks again; they are small.
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    secure(&mut response);
+    secure(&mut response, &control);
     Ok(response)
 }
 
-fn page(html: &'static [u8]) -> Response<Body> {
+fn page(html: &'static [u8], control: &Control) -> Response<Body> {
     let mut response = bytes_answer(StatusCode::OK, "text/html; charset=utf-8", Body::from(html));
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    secure(&mut response);
+    secure(&mut response, control);
     response
 }
 
-fn secure(response: &mut Response<Body>) {
+fn secure(response: &mut Response<Body>, control: &Control) {
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(header::CONTENT_SECURITY_POLICY, control.policy.clone());
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
 }

@@ -100,7 +100,7 @@ impl Control {
         }
         let head = shard.status().head();
         let view = shard.snapshot(room.clone(), min).await?;
-        let body = write(&view);
+        let body = write(&view, self.deps.config.endpoints.json().as_deref());
         let hash = tag_of(&body);
         let hex: String = hash[..12].iter().map(|b| format!("{b:02x}")).collect();
         let built = Arc::new(Built {
@@ -160,7 +160,8 @@ fn tag_of(body: &[u8]) -> [u8; 32] {
 }
 
 /// The snapshot's JSON.
-fn write(view: &SnapshotView) -> Vec<u8> {
+/// `endpoints`: base URLs of transports, made ready; left out where they have none.
+fn write(view: &SnapshotView, endpoints: Option<&str>) -> Vec<u8> {
     let mut out = Vec::with_capacity(512 + 256 * (view.recent.len() + view.scores.len()));
     out.extend_from_slice(b"{\"room_id\":");
     write_str(view.room.as_str(), &mut out);
@@ -196,15 +197,16 @@ fn write(view: &SnapshotView) -> Vec<u8> {
     events(&view.scores, &mut out);
     out.extend_from_slice(b",\"recent_comments\":");
     events(&view.recent, &mut out);
-    for (name, ready) in [
-        ("pinned", &view.info.pinned_json),
-        ("config", &view.info.config_json),
-        ("banners", &view.info.banners_json),
-        ("counters", &view.info.counters_json),
-    ] {
-        out.extend_from_slice(format!(",\"{name}\":").as_bytes());
-        out.extend_from_slice(ready.as_bytes());
+    for (name, ready) in
+        [("pinned", &view.info.pinned_json), ("config", &view.info.config_json), ("banners", &view.info.banners_json)]
+    {
+        out.extend_from_slice(format!(",\"{name}\":{ready}").as_bytes());
     }
+    if let Some(endpoints) = endpoints {
+        out.extend_from_slice(format!(",\"endpoints\":{endpoints}").as_bytes());
+    }
+    // Last: the tag is made of all before its moment.
+    out.extend_from_slice(format!(",\"counters\":{}", view.info.counters_json).as_bytes());
     out.push(b'}');
     out
 }

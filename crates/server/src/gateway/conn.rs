@@ -15,6 +15,7 @@ use super::socket::{Got, Socket};
 use super::viewer::Viewer;
 use super::web::Http;
 use super::wheel::Tick;
+use crate::edge::Serves;
 
 /// A socket that holds this much unwritten has stopped reading while it keeps asking: it is closed.
 /// One page of the log (100 events, at most 240 KB) or one frame of the ring (64 KiB), and answers to a thousand operations.
@@ -37,6 +38,8 @@ pub struct Conn {
     pub unread: bool,
     /// The other side sends no more.
     pub ended: bool,
+    /// What may be asked for here.
+    pub serves: Serves,
 }
 
 pub enum Kind {

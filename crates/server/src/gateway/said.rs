@@ -78,6 +78,7 @@ impl Worker {
             counters: std::str::from_utf8(&counters).expect("JSON that was just written"),
             pinned: &info.pinned_json,
             banners: &info.banners_json,
+            endpoints: self.shared.settings.endpoints.as_deref(),
         }
         .write(&mut json);
         Out { kind: "hello", id: Some(greeting.from.value()), json: json.into() }

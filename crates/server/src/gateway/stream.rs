@@ -42,6 +42,14 @@ pub fn is_stream_path(path: &str) -> bool {
     split(path).is_some()
 }
 
+/// The transport of which a path is the stream.
+pub fn transport_of(path: &str) -> Option<Transport> {
+    match split(path)?.1 {
+        Route::Stream(transport) => Some(transport),
+        Route::Renewal => None,
+    }
+}
+
 fn split(path: &str) -> Option<(&str, Route)> {
     let (room, rung) = path.strip_prefix("/v1/rooms/")?.split_once('/')?;
     let route = match rung {

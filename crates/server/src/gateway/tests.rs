@@ -180,6 +180,8 @@ fn stage_behind(n_workers: u16, stream_limits: StreamLimits, trusted: &[&str], p
     let admission = Arc::new(Admission::new(None, clock::mono()));
     let settings = Settings {
         listen: "127.0.0.1:0".parse().unwrap(),
+        edges: vec![],
+        endpoints: None,
         origins: vec![crate::auth::door::Origin::parse("https://listed.example").unwrap()],
         development: true,
         stream_limits,

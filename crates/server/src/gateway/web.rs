@@ -204,7 +204,12 @@ impl Worker {
         let trusted = &self.shared.settings.trusted_proxies;
         let conn = &mut self.conns[slot];
         conn.client = door::client(conn.peer.ip(), forwarded.into_iter(), trusted);
-        if super::stream::is_stream_path(head.path()) {
+        let serves = conn.serves;
+        if !serves.takes(head.path(), super::stream::transport_of(head.path())) {
+            let answer = problem(ErrorCode::WrongListener, serves.rule(), head.keep_alive, &[]);
+            let answer = if head.method == "HEAD" { head_of(&answer) } else { answer };
+            self.answer(slot, answer, head.keep_alive);
+        } else if super::stream::is_stream_path(head.path()) {
             let more = buf.len() > need;
             self.open_stream(slot, &head, &rest[head_len..head_len + head.body_len], more);
         } else if self.shared.echo && head.path() == super::echo::PATH {

@@ -32,12 +32,15 @@ use super::web::{self, Http};
 use super::wheel::{Timer, Wheel};
 use crate::auth::door;
 use crate::clock;
+use crate::edge::Serves;
 use crate::link::{ConnKey, Delay, Mailbox, ToWorker, WorkerId};
 use crate::metrics::{Transport, add};
 
-const LISTENER: Token = Token(0);
-const WAKER: Token = Token(1);
-const FIRST_CONN: usize = 2;
+const WAKER: Token = Token(0);
+const FIRST_LISTENER: usize = 1;
+const FIRST_CONN: usize = FIRST_LISTENER + LISTENERS_MAX;
+/// The public one and those of transports; the settings' own limit is below it.
+pub(super) const LISTENERS_MAX: usize = 63;
 
 /// What may wait for a worker: at 10 000 answers and batches a second, six seconds of it.
 const MAILBOX_LIMIT: usize = 65_536;
@@ -63,7 +66,8 @@ pub(super) struct Worker {
     pub id: WorkerId,
     pub shared: Arc<Shared>,
     poll: Poll,
-    listener: Option<TcpListener>,
+    /// Each with what its connections may ask for. Empty: nobody new is taken.
+    listeners: Vec<(TcpListener, Serves)>,
     mailbox: Arc<Mailbox<ToWorker>>,
     pub conns: Slab<Conn>,
     generation: u32,
@@ -102,9 +106,16 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub fn new(id: WorkerId, mut listener: TcpListener, shared: Arc<Shared>) -> std::io::Result<Worker> {
+    pub fn new(
+        id: WorkerId,
+        mut listeners: Vec<(TcpListener, Serves)>,
+        shared: Arc<Shared>,
+    ) -> std::io::Result<Worker> {
         let poll = Poll::new()?;
-        poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+        assert!(listeners.len() <= LISTENERS_MAX, "a listener's token would be a connection's");
+        for (idx, (listener, _)) in listeners.iter_mut().enumerate() {
+            poll.registry().register(listener, Token(FIRST_LISTENER + idx), Interest::READABLE)?;
+        }
         let waker = Waker::new(poll.registry(), WAKER)?;
         let mailbox = Arc::new(Mailbox::new(MAILBOX_LIMIT, move || {
             // An eventfd that cannot be written is full, which wakes as well.
@@ -118,7 +129,7 @@ impl Worker {
             id,
             shared,
             poll,
-            listener: Some(listener),
+            listeners,
             mailbox,
             conns: Slab::new(),
             generation: 0,
@@ -161,8 +172,8 @@ impl Worker {
             self.handshakes = HANDSHAKES_A_TURN;
             for event in &events {
                 match event.token() {
-                    LISTENER => self.accept(),
                     WAKER => {}
+                    Token(t) if t < FIRST_CONN => self.accept(t - FIRST_LISTENER),
                     Token(t) => {
                         let slot = t - FIRST_CONN;
                         let (readable, ended) = (event.is_readable(), event.is_read_closed() || event.is_error());
@@ -226,15 +237,14 @@ impl Worker {
         }
     }
 
-    fn accept(&mut self) {
+    /// Takes who waits at a listener, up to a turn's share.
+    fn accept(&mut self, idx: usize) {
         for _ in 0..ACCEPTS_A_TURN {
-            let Some(listener) = &self.listener else { return };
+            let Some((listener, serves)) = self.listeners.get(idx) else { return };
+            let serves = *serves;
             let (mut stream, peer) = match listener.accept() {
                 Ok(accepted) => accepted,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                    self.accept_at = None;
-                    return;
-                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => continue,
                 Err(e) => {
                     // Out of descriptors or memory: the queue is left to wait, everyone else is served.
@@ -279,6 +289,7 @@ impl Worker {
                 blocked: false,
                 unread: false,
                 ended: false,
+                serves,
             });
             add(&self.shared.metrics.accepted, 1);
             self.shared.metrics.connections.fetch_add(1, Ordering::Relaxed);
@@ -552,7 +563,9 @@ impl Worker {
         }
         if self.accept_at.is_some_and(|at| at <= self.now) {
             self.accept_at = None;
-            self.accept();
+            for idx in 0..self.listeners.len() {
+                self.accept(idx);
+            }
         }
         if self.now >= self.housekeeping_at {
             self.housekeeping_at = self.now + HOUSEKEEPING;
@@ -646,7 +659,7 @@ impl Worker {
     fn on_drain(&mut self, delay: Delay) {
         self.draining = true;
         self.drain = delay;
-        self.listener = None;
+        self.listeners.clear();
         for slot in self.conns.iter().map(|(slot, _)| slot).collect::<Vec<_>>() {
             match &self.conns[slot].kind {
                 Kind::Viewer(viewer) if viewer.awaits_answers() => {}
