@@ -223,7 +223,7 @@ impl World {
             all[from..].iter().map(|e| (e.id, self.now.since(e.at))).collect()
         };
         let by_log = resume::resume_from(cursor, &self.facts(cursor, &self.epochs()), newest);
-        if let Some(by_ring) = resume::from_ring(&self.ring, cursor, WINDOW, self.now) {
+        if let Some(by_ring) = resume::from_ring(&self.ring, cursor, WINDOW, self.now, &[]) {
             // The ring's head may be behind the log's by records of other rooms; else the two agree.
             assert_eq!(by_ring.baseline().1, by_log.baseline().1, "ring and log agree on the baseline");
             assert_eq!(

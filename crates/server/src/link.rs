@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use grandstand_core::admission::Demand;
-use grandstand_core::ids::{Epoch, EventId, Position, Pseq};
+use grandstand_core::ids::{Epoch, EpochSpan, EventId, Position, Pseq};
 use grandstand_core::names::{ClientMsgId, RoomId, UserId};
 use grandstand_core::owner::answer::Answer;
 use grandstand_core::owner::command::Command;
@@ -71,6 +71,9 @@ pub struct Batch {
     pub pieces: Vec<Arc<Piece>>,
 }
 
+/// A cursor from before so many restarts is older than any resume window.
+pub const EPOCHS_TOLD: usize = 16;
+
 /// A room as a gateway needs it to greet and admit viewers.
 #[derive(Clone, Debug)]
 pub struct RoomInfo {
@@ -78,6 +81,8 @@ pub struct RoomInfo {
     pub settings: Arc<Room>,
     /// The log's head when this was made: every batch with a higher id follows on this link.
     pub head: Position,
+    /// The log's newest epochs, at most [`EPOCHS_TOLD`], oldest first: cursors of theirs are judged without the log.
+    pub epochs: Arc<[EpochSpan]>,
     /// The room's newest event that any viewer is sent, or START.
     pub last_event: Position,
     pub pseq: Pseq,
@@ -356,6 +361,34 @@ pub struct ExportPage {
     pub head: Position,
 }
 
+/// What the log was read for, once each time it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Read {
+    /// One cursor was judged.
+    Resume,
+    /// A page for viewers that catch up.
+    Page,
+    /// A page of a room's past for a ring.
+    Past,
+    /// Older comments.
+    Older,
+    Export,
+}
+
+impl Read {
+    pub const ALL: [Read; 5] = [Read::Resume, Read::Page, Read::Past, Read::Older, Read::Export];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Read::Resume => "resume",
+            Read::Page => "page",
+            Read::Past => "past",
+            Read::Older => "older",
+            Read::Export => "export",
+        }
+    }
+}
+
 /// What anyone may read of the shard at any moment.
 pub struct ShardStatus {
     ready: AtomicBool,
@@ -369,6 +402,7 @@ pub struct ShardStatus {
     log_bytes: AtomicU64,
     undelivered: AtomicU64,
     dropped: [AtomicU64; LANES.len()],
+    reads: [AtomicU64; Read::ALL.len()],
     /// `fsync`, `interval` or `none`: what an ack means here.
     durability: OnceLock<&'static str>,
 }
@@ -387,6 +421,7 @@ impl ShardStatus {
             log_bytes: AtomicU64::new(0),
             undelivered: AtomicU64::new(0),
             dropped: Default::default(),
+            reads: Default::default(),
             durability: OnceLock::new(),
         }
     }
@@ -429,6 +464,14 @@ impl ShardStatus {
     /// Events of batches that found a full worker mailbox, in the order of [`LANES`].
     pub fn dropped(&self) -> [u64; LANES.len()] {
         self.dropped.each_ref().map(|n| n.load(Ordering::Relaxed))
+    }
+
+    /// Reads of the log for this purpose.
+    pub fn reads(&self, what: Read) -> u64 {
+        self.reads[what as usize].load(Ordering::Relaxed)
+    }
+    pub fn add_read(&self, what: Read) {
+        self.reads[what as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     pub fn set_ready(&self, ready: bool) {

@@ -35,19 +35,23 @@ pub enum Resumed {
     /// No cursor: live from the head.
     Live,
     FromRing,
+    /// By the ring, once it was filled for all that waited.
+    Shared,
+    /// By a read of its own.
     FromLog,
     TooOld,
     UnknownCursor,
 }
 
 impl Resumed {
-    pub const ALL: [Resumed; 5] =
-        [Resumed::Live, Resumed::FromRing, Resumed::FromLog, Resumed::TooOld, Resumed::UnknownCursor];
+    pub const ALL: [Resumed; 6] =
+        [Resumed::Live, Resumed::FromRing, Resumed::Shared, Resumed::FromLog, Resumed::TooOld, Resumed::UnknownCursor];
 
     pub fn name(self) -> &'static str {
         match self {
             Resumed::Live => "live",
             Resumed::FromRing => "ring",
+            Resumed::Shared => "shared",
             Resumed::FromLog => "log",
             Resumed::TooOld => "too_old",
             Resumed::UnknownCursor => "unknown_cursor",
@@ -248,7 +252,9 @@ pub struct Metrics {
     pub opened: [AtomicU64; 3],
     /// Streams ended by the server, by close code in the order of `CloseCode::ALL`.
     pub closed: [AtomicU64; CloseCode::ALL.len()],
-    pub resumed: [AtomicU64; 5],
+    pub resumed: [AtomicU64; Resumed::ALL.len()],
+    /// Rooms whose facts were asked of the shard: one for each worker with viewers of the room, not for each viewer.
+    pub rooms_asked: AtomicU64,
     /// Streams let in: each took its place in the rate of new streams, where there is one.
     pub admitted: AtomicU64,
     /// Streams refused by a limit, in the order of `Refused::ALL`.

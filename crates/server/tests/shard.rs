@@ -14,8 +14,8 @@ use grandstand_core::revision::ScoreIn;
 use grandstand_core::rooms::RoomChange;
 use grandstand_core::viewer::resume;
 use grandstand_server::link::{
-    Batch, ConnKey, Mailbox, Page, Piece, ReadRefused, ReplyTo, Resumed, RoomInfo, ShardHandle, ToWorker, WorkerId,
-    Workers,
+    Batch, ConnKey, Mailbox, Page, Past, Piece, Read, ReadRefused, ReplyTo, Resumed, RoomInfo, ShardHandle, ToWorker,
+    WorkerId, Workers,
 };
 use grandstand_server::shard::{self, OnFatal, ShardConfig, ShardJoin, Stores};
 use grandstand_store::fault::{Fault, Refusal, WriteFault};
@@ -213,6 +213,44 @@ fn a_cursor_is_answered_from_the_log_with_all_that_follows_it() {
         assert!(matches!(answer, resume::Answer::SnapshotRequired { reason: resume::Reason::UnknownCursor, .. }));
         shard.join.stop();
     }
+}
+
+#[test]
+fn a_ring_is_given_its_rooms_past_and_told_when_it_saw_what_the_log_does_not_hold() {
+    for stores in both_stores() {
+        let shard = Shard::start(stores.open());
+        let start = shard.handle.status().head();
+        let sent: Vec<EventId> = (0..5).map(|n| shard.publish("a", &format!("u{n}"), "k")).collect();
+        let head = shard.publish("b", "ann", "k").position();
+        let past = shard.past("a", sent[3].position(), head).unwrap();
+        let ids: Vec<EventId> = past.pieces.iter().map(|piece| piece.id).collect();
+        assert_eq!((&ids[..], past.after), (&sent[..4], Position::START), "the room has nothing older");
+        let none = shard.past("a", start, head).unwrap();
+        assert!(none.pieces.is_empty());
+        let beyond = Position::new(head.value() + 1).unwrap();
+        assert_eq!(shard.past("a", sent[3].position(), beyond).unwrap_err(), ReadRefused::Unknown);
+        assert_eq!(shard.past("a", beyond, head).unwrap_err(), ReadRefused::Unknown);
+        assert_eq!(shard.handle.status().reads(Read::Past), 2);
+        shard.join.stop();
+    }
+}
+
+#[test]
+fn a_rooms_past_comes_in_pages_that_meet() {
+    let shard = Shard::start(Stores::memory());
+    let asked: Vec<_> = (0..1_100).map(|n| shard.ask(publish("a", &format!("u{n}"), "k"))).collect();
+    let sent: Vec<EventId> = asked.into_iter().map(|a| published(&a.blocking_recv().unwrap())).collect();
+    let (mut upto, head) = (sent[1_099].position(), shard.handle.status().head());
+    let (mut seen, mut n_pages) = (Vec::new(), 0);
+    while upto > Position::START {
+        let past = shard.past("a", upto, head).unwrap();
+        seen.extend(past.pieces.iter().rev().map(|piece| piece.id));
+        upto = past.after;
+        n_pages += 1;
+    }
+    seen.reverse();
+    assert_eq!((seen, n_pages), (sent, 3));
+    shard.join.stop();
 }
 
 #[test]
@@ -482,6 +520,15 @@ impl Shard {
         self.handle.resume(conn, 7, room(name), cursor).unwrap();
         loop {
             if let ToWorker::Resume { request: 7, answer, .. } = self.next(0) {
+                return answer;
+            }
+        }
+    }
+
+    fn past(&self, name: &str, upto: Position, seen: Position) -> Result<Past, ReadRefused> {
+        self.handle.past(WorkerId(0), 9, room(name), upto, seen).unwrap();
+        loop {
+            if let ToWorker::Past { request: 9, answer, .. } = self.next(0) {
                 return answer;
             }
         }

@@ -156,15 +156,25 @@ fn resume_known(cursor: Position, facts: &Facts, newest: impl FnOnce() -> Vec<(E
     resumed(pseq, comments_after, skipped)
 }
 
-/// Answers from the ring alone. `None` when the ring cannot tell: the log is asked.
-pub fn from_ring<P>(ring: &Ring<P>, cursor: Position, window: Duration, now: Mono) -> Option<Answer> {
+/// Answers from the ring alone. `None` when the ring cannot tell: the log is asked. `epochs` are some of the log's, as they were
+/// at some time: a place one of them had is known.
+pub fn from_ring<P>(
+    ring: &Ring<P>,
+    cursor: Position,
+    window: Duration,
+    now: Mono,
+    epochs: &[EpochSpan],
+) -> Option<Answer> {
     let (floor, head) = (ring.floor(), ring.head());
     let epoch = |p: Position| p.event_id().map(EventId::epoch);
     let start = ring.place_after(cursor);
-    // Within the newest epoch each number up to the head was given out; before it, only those the ring has seen are sure.
-    let sure = epoch(cursor) == epoch(head) || cursor == floor || cursor == head || {
-        start > ring.place_after(floor) && ring.at(start - 1).id.position() == cursor
-    };
+    // Within the newest epoch each number up to the head was given out; before it, only those the ring has seen and those of
+    // an epoch it was told of are sure.
+    let told = |id: EventId| epochs.iter().any(|span| span.epoch == id.epoch() && id.seq() <= span.last_seq);
+    let sure =
+        cursor.event_id().is_some_and(told) || epoch(cursor) == epoch(head) || cursor == floor || cursor == head || {
+            start > ring.place_after(floor) && ring.at(start - 1).id.position() == cursor
+        };
     if cursor == Position::START || (cursor < floor && !planted(31)) || cursor > head || !sure {
         return None;
     }
@@ -332,7 +342,7 @@ mod tests {
                 payload: (),
             });
         }
-        let ask = |cursor: EventId| from_ring(&ring, cursor.position(), s(300), Mono(0));
+        let ask = |cursor: EventId| from_ring(&ring, cursor.position(), s(300), Mono(0), &[]);
         for unsure in [at(5, 89), at(5, 93), at(7, 10), at(6, 0)] {
             assert_eq!(ask(unsure), None, "{unsure:?}");
         }
@@ -344,7 +354,9 @@ mod tests {
             assert_eq!(answer.place().catch_up, Some(catch_up));
         }
         assert_eq!(ask(at(7, 9)).unwrap().place().catch_up, None);
-        let short = from_ring(&ring, at(5, 95).position(), s(1), Mono(2_000_000));
+        let told = |cursor: EventId| from_ring(&ring, cursor.position(), s(300), Mono(0), &[span(5, 96)]);
+        assert!(told(at(5, 96)).is_some() && told(at(5, 97)).is_none() && told(at(5, 89)).is_none());
+        let short = from_ring(&ring, at(5, 95).position(), s(1), Mono(2_000_000), &[]);
         assert!(matches!(short, Some(Answer::SnapshotRequired { reason: Reason::TooOld, .. })), "{short:?}");
     }
 }

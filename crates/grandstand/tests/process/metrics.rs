@@ -176,8 +176,9 @@ fn what_happened_is_counted_where_it_happened() {
     }
     let (_, after) = metrics(&server);
     let get = |name: &str, labels: &[(&str, &str)]| value(&after, &format!("grandstand_gateway_{name}"), labels);
-    assert_eq!(get("resumes_total", &[("answer", "log")]), 1.0);
-    assert_eq!(get("delivered_total", &[("lane", "comment"), ("hop", "log")]), 1.0);
+    assert_eq!(get("resumes_total", &[("answer", "shared")]), 1.0, "the ring was filled back for it");
+    assert_eq!(get("delivered_total", &[("lane", "comment"), ("hop", "walk")]), 1.0);
+    assert_eq!(value(&after, "grandstand_log_reads_total", &[("purpose", "past")]), 1.0);
     assert_eq!(get("streams_refused_total", &[("reason", "bad_room")]), 1.0);
     assert_eq!(get("streams_refused_total", &[]), 2.0);
     assert_eq!(get("streams_requested_total", &[]), 3.0);

@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
@@ -285,6 +286,18 @@ pub struct Verifier {
     keys: RwLock<Arc<HashMap<String, TrustedKey>>>,
     reloaded: Mutex<Wall>,
     cache: Mutex<Cache>,
+    pub tally: Tally,
+}
+
+/// What tokens cost.
+#[derive(Default)]
+pub struct Tally {
+    /// Tokens found among those checked before.
+    pub cached: AtomicU64,
+    /// Tokens whose signature was checked and held.
+    pub checked: AtomicU64,
+    /// Times the key set file was read.
+    pub key_set_reads: AtomicU64,
 }
 
 #[derive(Default)]
@@ -305,6 +318,7 @@ impl Verifier {
     ) -> Result<Verifier, KeyFault> {
         fixed.extend(own.map(SigningKey::verifying_key));
         let keys = load_keys(&fixed, jwks_file.as_deref())?;
+        let tally = Tally { key_set_reads: u64::from(jwks_file.is_some()).into(), ..Tally::default() };
         Ok(Verifier {
             fixed,
             jwks_file,
@@ -313,6 +327,7 @@ impl Verifier {
             keys: RwLock::new(Arc::new(keys)),
             reloaded: Mutex::new(Wall(0)),
             cache: Mutex::new(Cache::default()),
+            tally,
         })
     }
 
@@ -327,9 +342,11 @@ impl Verifier {
         let hash: [u8; 32] =
             digest::digest(&digest::SHA256, token.as_bytes()).as_ref().try_into().expect("SHA-256 gives 32 bytes");
         if let Some(identity) = self.cached(&hash) {
+            self.tally.cached.fetch_add(1, Ordering::Relaxed);
             return if now <= identity.ends_at() { Ok(identity) } else { Err(AuthFault::Expired) };
         }
         let identity = Arc::new(self.read(token, now)?);
+        self.tally.checked.fetch_add(1, Ordering::Relaxed);
         let mut cache = self.cache.lock().expect("no holder of the cache can panic");
         cache.insert(hash, identity.clone());
         Ok(identity)
@@ -418,6 +435,7 @@ impl Verifier {
             }
             *reloaded = now;
         }
+        self.tally.key_set_reads.fetch_add(1, Ordering::Relaxed);
         match load_keys(&self.fixed, self.jwks_file.as_deref()) {
             Ok(keys) => {
                 *self.keys.write().expect("no holder of the keys can panic") = Arc::new(keys);

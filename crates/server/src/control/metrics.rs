@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use grandstand_wire::codes::{CloseCode, ErrorCode};
 
 use super::Control;
+use crate::link::Read;
 use crate::metrics::{BOUNDS, Histogram, Hop, LANES, Refused, Resumed, RoomSize, Transport, read};
 
 const COUNTER: &str = "counter";
@@ -79,10 +80,14 @@ fn shard(control: &Control, page: &mut Page) {
         "grandstand_link_dropped_total",
         COUNTER,
         "events",
-        "Events a full worker mailbox did not take, by lane; the worker's viewers of the room resume from the log.",
+        "Events a full worker mailbox did not take, by lane; the worker reads them from the log.",
     );
     for ((_, lane), n) in LANES.iter().zip(status.dropped()) {
         page.line("grandstand_link_dropped_total", &[("lane", lane)], n);
+    }
+    page.family("grandstand_log_reads_total", COUNTER, "reads", "Reads of the log, by what they were for.");
+    for what in Read::ALL {
+        page.line("grandstand_log_reads_total", &[("purpose", what.name())], status.reads(what));
     }
 }
 
@@ -189,6 +194,25 @@ fn sockets(control: &Control, page: &mut Page) {
     for how in Resumed::ALL {
         page.line("grandstand_gateway_resumes_total", &[("answer", how.name())], read(&m.resumed[how as usize]));
     }
+    page.one(
+        "grandstand_gateway_rooms_asked_total",
+        COUNTER,
+        "rooms",
+        "Rooms whose settings were asked of the shard: once for each worker with viewers of one.",
+        read(&m.rooms_asked),
+    );
+    let tokens = &control.deps.verifier.tally;
+    page.family("grandstand_auth_tokens_total", COUNTER, "tokens", "Tokens taken, by what they were checked against.");
+    for (from, n) in [("cache", &tokens.cached), ("signature", &tokens.checked)] {
+        page.line("grandstand_auth_tokens_total", &[("from", from)], read(n));
+    }
+    page.one(
+        "grandstand_auth_key_set_reads_total",
+        COUNTER,
+        "reads",
+        "Times the key set file was read, the start included.",
+        read(&tokens.key_set_reads),
+    );
     page.one("grandstand_gateway_ops_total", COUNTER, "operations", "Operations of clients.", read(&m.ops));
     page.one(
         "grandstand_gateway_ops_refused_total",

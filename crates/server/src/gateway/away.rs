@@ -85,7 +85,7 @@ impl Worker {
             self.send(slot, bytes.into());
         }
         let Some(viewer) = self.viewer(slot) else { return };
-        let ungreeted = |stage: Stage| matches!(stage, Stage::Room | Stage::Resume { .. });
+        let ungreeted = |stage: Stage| matches!(stage, Stage::Room | Stage::Past | Stage::Resume { .. });
         let waiting = viewer.first.joining.as_ref().filter(|joining| ungreeted(joining.stage));
         if let Some(room) = waiting.map(|joining| joining.room.clone()) {
             self.refuse_unready(slot, &room);

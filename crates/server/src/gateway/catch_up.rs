@@ -27,7 +27,8 @@ use crate::link::{Page, Piece, ReadRefused, Resumed};
 use crate::metrics::{self, ByLane, Hop};
 
 impl Worker {
-    pub(super) fn judge_cursor(&mut self, slot: usize, member: usize, idx: usize) {
+    /// Finds out what a viewer's cursor is worth. `waited`: the ring was filled for it as far back as it goes.
+    pub(super) fn judge_cursor(&mut self, slot: usize, member: usize, idx: usize, waited: bool) {
         let now = self.now;
         let Some(viewer) = self.viewer(slot) else { return };
         let Some(joining) = &viewer.member_mut(member).joining else { return };
@@ -38,15 +39,18 @@ impl Worker {
         let answer = if cursor == Position::START {
             Some(Answer::Live { from: room.ring.head(), pseq: room.ring.pseq() })
         } else {
-            resume::from_ring(&room.ring, cursor, window, now)
+            let epochs = room.info.as_ref().map_or(&[][..], |i| &i.epochs);
+            resume::from_ring(&room.ring, cursor, window, now, epochs)
         };
         match answer {
             Some(answer) => {
                 if matches!(answer, Answer::Resumed { .. }) {
-                    self.shared.metrics.add_resumed(metrics::Resumed::FromRing);
+                    let from = if waited { metrics::Resumed::Shared } else { metrics::Resumed::FromRing };
+                    self.shared.metrics.add_resumed(from);
                 }
                 self.begin(slot, member, idx, &answer, None);
             }
+            None if !waited && self.wait_for_past(slot, member, idx, cursor) => {}
             None => {
                 if let Some(viewer) = self.viewer(slot)
                     && let Some(joining) = &mut viewer.member_mut(member).joining

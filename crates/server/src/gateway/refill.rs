@@ -9,6 +9,10 @@
 //! is live joins it, and the log fills what lies between it and the old one, the newest page first. So the ring never has a
 //! hole: it ends earlier. Viewers who stand before its floor wait for it; nobody is closed, nobody reads alone.
 //!
+//! The same road serves cursors from before the floor, as after a restart, when everyone comes back to a ring that has only
+//! begun: the ring is given a past, as far back as the lowest cursor that waits, and every cursor is judged by the ring. So a
+//! storm costs a room a few pages, however many come. A cursor older than a storm lasts reads the log for itself.
+//!
 //! It never joins what does not join: a priority number that does not lead up to the next, or a log that does not know what
 //! the ring was given, ends the attempt, and so does a past heavier than a ring may be. Then those who stand before the
 //! floor are closed with 4201 and resume from their cursors.
@@ -19,15 +23,32 @@ use std::time::Duration;
 use grandstand_core::ids::Position;
 use grandstand_core::names::RoomId;
 use grandstand_core::record::Audience;
-use grandstand_core::time::Mono;
+use grandstand_core::time::{Mono, Wall};
 use grandstand_core::viewer::ring::{self, Entry, Rejoin, Ring};
 use grandstand_wire::codes::CloseCode;
 
+use super::viewer::Stage;
 use super::worker::Worker;
+use crate::failpoint;
 use crate::link::{Past, Piece, ReadRefused, RoomInfo};
 
 /// A reader that has not answered by then will not.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
+
+/// No cursor takes the ring further back than this: a storm of resumes lasts a minute, and who was away for longer comes alone.
+const PAST_AGE: Duration = Duration::from_secs(90);
+/// What was read for many is kept for those who are still to come.
+const PAST_KEPT: Duration = Duration::from_secs(30);
+/// Cursors that waited, judged between two walks: a greeting is about 30 microseconds.
+const JUDGED_A_TURN: usize = 64;
+
+/// A cursor before the ring's floor, and whose it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Below {
+    pub slot: u32,
+    pub generation: u32,
+    pub cursor: Position,
+}
 
 /// A ring that is being filled.
 pub(super) struct Refill {
@@ -35,8 +56,6 @@ pub(super) struct Refill {
     asked_at: Mono,
     /// The asked page ends here, at the ring's floor.
     upto: Position,
-    /// Far enough back.
-    goal: Position,
     /// The newest place the ring was ever given.
     seen: Position,
     /// To be joined in the end.
@@ -76,15 +95,7 @@ impl Worker {
                 room.last_event = info.last_event;
                 if how == Rejoin::Gap {
                     let seen = old.head();
-                    room.refill = Some(Refill {
-                        request: 0,
-                        asked_at: self.now,
-                        upto: info.head,
-                        goal: seen,
-                        seen,
-                        old: Some(old),
-                        urgent: false,
-                    });
+                    room.refill = Some(Refill::new(seen, Some(old), self.now));
                 }
             }
         }
@@ -115,7 +126,7 @@ impl Worker {
 
     pub(super) fn on_past(&mut self, id: &RoomId, request: u64, answer: Result<Past, ReadRefused>) {
         let Some(&idx) = self.room_ids.get(id) else { return };
-        let now = self.now;
+        let (now, wall) = (self.now, self.wall);
         let room = &mut self.rooms[idx];
         let Some(refill) = room.refill.as_mut().filter(|refill| refill.request == request) else { return };
         let past = match answer {
@@ -126,32 +137,41 @@ impl Worker {
             }
         };
         refill.urgent |= past.pieces.iter().any(|piece| piece.closes_window);
-        let entries: Vec<_> = past.pieces.iter().map(|piece| entry(piece, now)).collect();
+        // What nobody was given is new to everyone; what lies further back is as old as it is.
+        let is_gap = refill.old.is_some();
+        let at = |piece: &Piece| if is_gap { now } else { Mono(now.0.saturating_sub(age(wall, piece))) };
+        let entries: Vec<_> = past.pieces.iter().map(|piece| entry(piece, at(piece))).collect();
         let came_to_nothing = past.after >= refill.upto;
         // A ring that let go of something meanwhile is too full to be given more.
         if room.ring.floor() != refill.upto || !room.ring.extend_back(past.after, entries) {
             tracing::warn!(room = %id, "a page of the log does not join the ring");
             return self.give_up_refill(idx);
         }
+        room.ring.keep_until(now + PAST_KEPT);
         let retracts = past.pieces.iter().filter_map(|piece| Some((piece.id, piece.retracts.clone()?)));
         room.retracts.splice(0..0, retracts);
         room.retracts.sort_by_key(|(at, _)| *at);
         let refill = room.refill.as_mut().expect("it was just there");
-        if past.after > refill.goal {
-            if came_to_nothing || room.ring.bytes() >= ring::Limits::default().bytes {
-                tracing::warn!(room = %id, "more was missed than a ring holds");
-                return self.give_up_refill(idx);
+        let joins = refill.old.take_if(|old| old.head() >= past.after);
+        let urgent = refill.urgent;
+        if let Some(old) = joins {
+            if !room.ring.join(old) {
+                tracing::warn!(room = %id, "the ring does not join what it was before");
             }
-            return self.ask_past(idx);
+            self.close_below(idx);
+            self.queue_walk_as(idx, urgent);
         }
-        let Some(refill) = room.refill.take() else { return };
-        if let Some(old) = refill.old
-            && !room.ring.join(old)
-        {
-            tracing::warn!(room = %id, "the ring does not join what it was before");
+        let room = &mut self.rooms[idx];
+        let floor = room.ring.floor();
+        let gap = room.refill.as_ref().is_some_and(|refill| refill.old.is_some());
+        if !gap && room.below.iter().all(|b| b.cursor >= floor) {
+            room.refill = None;
+        } else if came_to_nothing || !takes_past(&room.ring, now) {
+            return self.give_up_refill(idx);
+        } else {
+            self.ask_past(idx);
         }
-        self.close_below(idx);
-        self.queue_walk_as(idx, refill.urgent);
+        self.judge_later(idx);
     }
 
     /// The ring stays as it is; those before its floor come back with their cursors.
@@ -159,6 +179,73 @@ impl Worker {
         self.rooms[idx].refill = None;
         self.close_below(idx);
         self.queue_walk(idx);
+        self.judge_later(idx);
+    }
+
+    /// Whether a viewer whose cursor the ring does not hold waits until it does. `false`: it asks the log for itself.
+    pub(super) fn wait_for_past(&mut self, slot: usize, member: usize, idx: usize, cursor: Position) -> bool {
+        let now = self.now;
+        let room = &self.rooms[idx];
+        let fills = room.refill.is_some() || takes_past(&room.ring, now);
+        // Failpoints stand on the road that everyone takes alone.
+        if self.away || cursor >= room.ring.floor() || !fills || failpoint::is_active() {
+            return false;
+        }
+        let generation = self.conns[slot].generation;
+        let Some(viewer) = self.viewer(slot) else { return false };
+        let Some(joining) = &mut viewer.member_mut(member).joining else { return false };
+        joining.stage = Stage::Past;
+        let room = &mut self.rooms[idx];
+        room.below.push(Below { slot: slot as u32, generation, cursor });
+        if room.refill.is_none() {
+            room.refill = Some(Refill::new(room.ring.head(), None, now));
+            self.ask_past(idx);
+        }
+        true
+    }
+
+    fn judge_later(&mut self, idx: usize) {
+        if !self.rooms[idx].below.is_empty() && !self.filled.contains(&idx) {
+            self.filled.push_back(idx);
+        }
+    }
+
+    /// Judges cursors that the ring has come to hold, or will not; a few at a time.
+    pub(super) fn judge_filled(&mut self) {
+        let mut left = JUDGED_A_TURN;
+        while left > 0
+            && let Some(idx) = self.filled.pop_front()
+        {
+            let Some(room) = self.rooms.get_mut(idx) else { continue };
+            let (floor, over) = (room.ring.floor(), room.refill.is_none());
+            let mut taken = Vec::new();
+            room.below.retain(|below| {
+                let takes = taken.len() < left && (over || below.cursor >= floor);
+                if takes {
+                    taken.push(*below);
+                }
+                !takes
+            });
+            left -= taken.len();
+            if left == 0 {
+                self.judge_later(idx);
+            }
+            for Below { slot, generation, .. } in taken {
+                let slot = slot as usize;
+                if self.conns.get(slot).is_some_and(|c| c.generation == generation) {
+                    self.guarded(slot, |w| w.judge_waited(slot, idx));
+                }
+            }
+        }
+    }
+
+    fn judge_waited(&mut self, slot: usize, idx: usize) {
+        let Some(viewer) = self.viewer(slot) else { return };
+        let Some(member) = viewer.member_of(idx) else { return };
+        let waits = viewer.member_mut(member).joining.as_ref().is_some_and(|j| matches!(j.stage, Stage::Past));
+        if waits {
+            self.judge_cursor(slot, member, idx, true);
+        }
     }
 
     /// Closes those whom the ring cannot serve from where they stand. Who is catching up goes back to the log by itself.
@@ -181,4 +268,21 @@ impl Worker {
             self.give_up_refill(idx);
         }
     }
+}
+
+impl Refill {
+    fn new(seen: Position, old: Option<Ring<Arc<Piece>>>, now: Mono) -> Refill {
+        Refill { request: 0, asked_at: now, upto: seen, seen, old, urgent: false }
+    }
+}
+
+/// Whether a ring may be given more of its room's past.
+fn takes_past(ring: &Ring<Arc<Piece>>, now: Mono) -> bool {
+    let oldest = ring.after(ring.floor()).and_then(|mut entries| entries.next());
+    ring.bytes() < ring::Limits::default().bytes && oldest.is_none_or(|e| now.since(e.at) < PAST_AGE)
+}
+
+/// Microseconds since a piece was given its id.
+fn age(now: Wall, piece: &Piece) -> u64 {
+    now.since(piece.ts).as_micros() as u64
 }

@@ -27,7 +27,7 @@ use grandstand_wire::event;
 
 use super::conn::{Conn, Kind, Sent};
 use super::frames::{self, Marks, Out, UserMark};
-use super::refill::{self, Refill};
+use super::refill::{self, Below, Refill};
 use super::said;
 use super::viewer::{Member, NOWHERE};
 use super::worker::Worker;
@@ -75,6 +75,8 @@ pub(super) struct Room {
     pub last_event: Position,
     /// What the ring lacks is being read.
     pub refill: Option<Refill>,
+    /// Cursors that wait for it.
+    pub below: Vec<Below>,
 }
 
 /// What the walks of a room have come to, for its figures.
@@ -167,6 +169,7 @@ impl Room {
             walked: Walked::default(),
             last_event: Position::START,
             refill: None,
+            below: Vec::new(),
         }
     }
 
@@ -223,6 +226,7 @@ impl Worker {
         }
         let idx = self.rooms.insert(Room::new(id.clone(), self.shared.tallies.of(id)));
         self.room_ids.insert(id.clone(), idx);
+        add(&self.shared.metrics.rooms_asked, 1);
         self.shared.shard.subscribe(self.id, id.clone());
         idx
     }

@@ -370,7 +370,7 @@ impl Worker {
             }
             return self.leave_member(slot, member);
         }
-        self.judge_cursor(slot, member, idx);
+        self.judge_cursor(slot, member, idx, false);
         self.publish_early(slot);
     }
 

@@ -22,6 +22,7 @@ use tokio::sync::mpsc;
 
 mod admission;
 mod away;
+mod refill;
 
 use super::{Deps, Gateway, Settings, StreamLimits};
 use crate::admission::Admission;
@@ -44,11 +45,17 @@ struct Log {
     seq: u64,
     /// Pages of their rooms' past that rings asked for.
     n_past: usize,
+    /// Cursors that were judged by the log, each for itself.
+    n_alone: usize,
+    /// How old what is appended is said to be.
+    age: Duration,
     /// Those who ask are told this.
     fails: Option<ReadRefused>,
     rooms: HashMap<RoomId, Vec<Arc<Piece>>>,
     pseq: HashMap<RoomId, u64>,
     subscribers: HashMap<RoomId, Vec<WorkerId>>,
+    /// Those of the shard that went away.
+    before: HashMap<RoomId, Vec<WorkerId>>,
     settings: HashMap<RoomId, Room>,
 }
 
@@ -66,6 +73,7 @@ impl Log {
             room: room.clone(),
             settings: Arc::new(settings),
             head: self.head(),
+            epochs: [].into(),
             last_event,
             pseq: Pseq(self.pseq.get(room).copied().unwrap_or(0)),
             config_json: r#"{"slow_mode_seconds":0}"#.into(),
@@ -232,7 +240,7 @@ fn append(
     let piece = Arc::new(Piece {
         id,
         lane,
-        ts: crate::clock::wall(),
+        ts: crate::clock::wall() - log.age,
         closes_window: lane == Lane::Priority,
         pseq,
         kind,
@@ -261,6 +269,7 @@ fn read(log: &Mutex<Log>, workers: &Workers, job: ToReader) {
     let mut log = log.lock().unwrap();
     match job {
         ToReader::Resume { conn, request, room, cursor } => {
+            log.n_alone += 1;
             let pseq = log.info(&room).pseq;
             let answer = if cursor > log.head() {
                 resume::Answer::SnapshotRequired { reason: resume::Reason::UnknownCursor, from: log.head(), pseq }

@@ -102,6 +102,8 @@ pub enum Stage {
     Held(Hold),
     /// For the room's facts.
     Room,
+    /// For the ring to reach back to the cursor.
+    Past,
     /// For the log's answer to the cursor.
     Resume { request: u64 },
     /// Reading the log: the last page is written or on its way out, the next is asked for when it left.

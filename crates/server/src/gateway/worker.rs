@@ -78,6 +78,8 @@ pub(super) struct Worker {
     /// Rooms to walk: those with waiting scores first.
     pub urgent: VecDeque<usize>,
     pub due: VecDeque<usize>,
+    /// Rooms whose ring was filled as far as it will be for cursors that wait.
+    pub filled: VecDeque<usize>,
     /// Connections whose socket may hold unread bytes.
     pub again: VecDeque<u32>,
     /// What the owner's answers of this round say to each connection.
@@ -138,6 +140,7 @@ impl Worker {
             windows: BTreeSet::new(),
             urgent: VecDeque::new(),
             due: VecDeque::new(),
+            filled: VecDeque::new(),
             again: VecDeque::new(),
             answers: HashMap::new(),
             walk_at: None,
@@ -191,6 +194,7 @@ impl Worker {
                 self.guarded(slot as usize, |w| w.read(slot as usize));
             }
             self.on_time();
+            self.judge_filled();
             self.walk_rooms();
             self.shared.metrics.lag.observe(clock::mono().since(woke));
             if self.stop_at.is_some_and(|at| self.conns.is_empty() || self.now >= at) {
@@ -209,7 +213,7 @@ impl Worker {
 
     fn wait(&self) -> Option<Duration> {
         let walks = !(self.urgent.is_empty() && self.due.is_empty()) && self.walk_at.is_none();
-        if !self.again.is_empty() || walks {
+        if !self.again.is_empty() || !self.filled.is_empty() || walks {
             return Some(Duration::ZERO);
         }
         let window = self.windows.first().map(|(at, _)| *at);

@@ -2,19 +2,27 @@
 
 use std::sync::Arc;
 
-use grandstand_core::ids::{Position, Pseq};
+use grandstand_core::ids::{EpochSpan, Position, Pseq};
 use grandstand_core::names::RoomId;
 use grandstand_core::record::Room;
 use grandstand_wire::event;
 
 use crate::clock;
-use crate::link::RoomInfo;
+use crate::link::{EPOCHS_TOLD, RoomInfo};
 
-pub fn of(room: &RoomId, settings: Arc<Room>, head: Position, last_event: Position, pseq: Pseq) -> Arc<RoomInfo> {
+/// The log as a room's facts tell it.
+pub struct Log<'a> {
+    pub head: Position,
+    pub epochs: &'a [EpochSpan],
+}
+
+pub fn of(room: &RoomId, settings: Arc<Room>, log: Log<'_>, last_event: Position, pseq: Pseq) -> Arc<RoomInfo> {
+    let Log { head, epochs } = log;
     let counters = event::Counters { room, likes: &[], viewers: 0, keep_millionths: 1_000_000, as_of: clock::wall() };
     Arc::new(RoomInfo {
         room: room.clone(),
         head,
+        epochs: epochs[epochs.len().saturating_sub(EPOCHS_TOLD)..].into(),
         last_event,
         pseq,
         config_json: text(|out| event::write_config(&settings, out)),

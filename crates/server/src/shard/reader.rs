@@ -18,7 +18,8 @@ use grandstand_store::log::{LogReader, PAGE_ROWS_MAX, PAGE_TIME_MAX};
 use crate::clock;
 use crate::failpoint;
 use crate::link::{
-    ExportPage, JobBox, Page, Past, Piece, ReadRefused, Resumed, ShardStatus, ToReader, ToWorker, WorkerId, Workers,
+    ExportPage, JobBox, Page, Past, Piece, Read, ReadRefused, Resumed, ShardStatus, ToReader, ToWorker, WorkerId,
+    Workers,
 };
 use crate::shard::facts::{Facts, Moment};
 use crate::shard::piece;
@@ -113,6 +114,7 @@ impl Reader {
         };
         // The log is asked only when something of the room follows the cursor.
         if cursor > Position::START && cursor < last_event && cursor <= moment.head {
+            self.status.add_read(Read::Resume);
             let gap = self.log.room_facts(room, cursor, moment.head).map_err(fault)?;
             facts.complete_after = gap.floor;
             facts.first_priority = gap.first_priority.map(|(id, pseq, ts)| Priority { id, pseq, age: now.since(ts) });
@@ -158,6 +160,7 @@ impl Reader {
         let mut page = Page { pieces: Vec::new(), upto: after };
         // A gap whose comments do not follow is read on until something of it does, within the time of one page.
         while page.upto < head && page.pieces.is_empty() && clock::mono().since(started) < PAGE_TIME_MAX {
+            self.status.add_read(Read::Page);
             let read = self.log.room_page(room, page.upto, VIEWER_PAGE_ROWS).map_err(fault)?;
             let mut records = read.records;
             records.retain(|record| {
@@ -179,6 +182,7 @@ impl Reader {
             return Err(ReadRefused::Unknown);
         }
         let Some(before) = Position::new(upto.value() + 1) else { return Err(ReadRefused::Unknown) };
+        self.status.add_read(Read::Past);
         let read = self.log.room_page_back(room, before, PAST_ROWS).map_err(fault)?;
         let after = match read.upto.value().checked_sub(1) {
             Some(before) => Position::new(before).expect("one less than a position is one"),
@@ -196,6 +200,7 @@ impl Reader {
         let mut before = before;
         let mut comments: Vec<Arc<Record>> = Vec::new();
         while before > Position::START && comments.len() < limit && clock::mono().since(started) < PAGE_TIME_MAX * 4 {
+            self.status.add_read(Read::Older);
             let read = self.log.room_page_back(room, before, PAGE_ROWS_MAX).map_err(fault)?;
             let mut records = read.records;
             records.retain(|r| matches!(r.body, Body::Comment(_)) && r.audience == Audience::Everyone);
@@ -214,6 +219,7 @@ impl Reader {
         let started = clock::mono();
         let mut page = ExportPage { records: Vec::new(), upto: after, head };
         while page.upto < head && page.records.len() < PAGE_ROWS_MAX && clock::mono().since(started) < PAGE_TIME_MAX {
+            self.status.add_read(Read::Export);
             let read = self.log.scan(page.upto, PAGE_ROWS_MAX).map_err(fault)?;
             let Some(last) = read.last() else {
                 page.upto = head;

@@ -499,11 +499,12 @@ impl Task {
 
     /// The room as viewers are greeted with it. A room made on first use is there before its first record.
     fn info(&self, room: &RoomId) -> Option<Arc<RoomInfo>> {
+        let log = info::Log { head: self.owner.head(), epochs: self.owner.epochs() };
         match self.owner.room(room) {
-            Some(view) => Some(info::of(room, view.settings.clone(), self.owner.head(), view.last_event, view.pseq)),
+            Some(view) => Some(info::of(room, view.settings.clone(), log, view.last_event, view.pseq)),
             None if self.create_on_use => {
                 let settings = Arc::new(Room::fresh(room.as_str()));
-                Some(info::of(room, settings, self.owner.head(), Position::START, Default::default()))
+                Some(info::of(room, settings, log, Position::START, Default::default()))
             }
             None => None,
         }

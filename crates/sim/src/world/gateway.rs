@@ -210,7 +210,7 @@ impl World {
         let (now, limits) = (self.now, self.ring_limits());
         let window = Duration::from_secs(self.plan.resume_window.into());
         let roster = self.processes[process].roster(&room, limits);
-        match resume::from_ring(&roster.ring, cursor, window, now) {
+        match resume::from_ring(&roster.ring, cursor, window, now, &[]) {
             Some(answer) => self.greet(process, id, cursor, answer),
             None => {
                 let wait = self.draw(1, 60);

@@ -18,7 +18,11 @@ impl Stage {
     /// As when its process is killed: what it knew of the gateway is gone.
     fn away(&self) {
         self.status.set_ready(false);
-        self.log.lock().unwrap().subscribers.clear();
+        {
+            let mut log = self.log.lock().unwrap();
+            let left = std::mem::take(&mut log.subscribers);
+            log.before.extend(left);
+        }
         self.tell(|| ToWorker::Away);
     }
     /// Begins a new epoch.
@@ -90,14 +94,16 @@ impl Stage {
     /// A score given to the workers live: all of them have asked for the room again.
     fn score_when_subscribed(&self, id: &str) -> u64 {
         let began = std::time::Instant::now();
-        while self
-            .log
-            .lock()
-            .unwrap()
-            .subscribers
-            .get(&room(id))
-            .is_none_or(|s| s.len() < usize::from(self.workers.n()))
-        {
+        let of = |log: &super::Log, then: bool| {
+            let rooms = if then { &log.before } else { &log.subscribers };
+            rooms.get(&room(id)).map_or(0, Vec::len)
+        };
+        loop {
+            let log = self.log.lock().unwrap();
+            if of(&log, false) >= of(&log, true) {
+                break;
+            }
+            drop(log);
             assert!(began.elapsed() < super::WAIT, "the rooms were never subscribed again");
             std::thread::yield_now();
         }
