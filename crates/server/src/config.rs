@@ -125,6 +125,8 @@ pub struct Config {
     pub origins: Vec<Origin>,
     /// The public listener speaks TLS.
     pub tls: Option<tls::Files>,
+    /// HTTP/2 is spoken to clients that offer it.
+    pub http2: bool,
     /// 0: one a core.
     pub workers: u16,
     pub durability: Durability,
@@ -231,6 +233,12 @@ const KEYS: &[Key] = &[
         Takes::OneOf(&["1.3", "1.2"]),
         "\"1.3\"",
         "Oldest TLS that is spoken; 1.2 for clients that have nothing newer.",
+    ),
+    key(
+        "http2",
+        Takes::Yes,
+        "false",
+        "HTTP/2 for SSE, long-poll and the API to clients that offer it; needs tls.certificate. WebSocket stays on HTTP/1.1.",
     ),
     key(
         "trusted_proxies",
@@ -488,6 +496,7 @@ impl Reader {
             public_url: self.text("public_url").map(|u| u.trim_end_matches('/').to_owned()),
             origins: self.each("origins", "is not scheme://host[:port]", Origin::parse),
             tls: self.tls(),
+            http2: self.yes("http2").unwrap_or(false),
             trusted_proxies: self.each("trusted_proxies", "is not a network such as 10.0.0.0/8", Network::parse),
             proxy_protocol: self.yes("proxy_protocol").unwrap_or(false),
             workers: self.number("workers", 0, 1024) as u16,
@@ -626,6 +635,9 @@ impl Reader {
     fn relations(&mut self, config: &mut Config) {
         if config.data.as_os_str().is_empty() {
             self.fault("data", "must name a folder");
+        }
+        if config.http2 && config.tls.is_none() {
+            self.fault("http2", "is chosen in the TLS handshake, and there is no tls.certificate");
         }
         if config.proxy_protocol && config.tls.is_some() {
             self.fault("proxy_protocol", "is not taken before TLS: let the proxy end TLS, or pass X-Forwarded-For");

@@ -12,7 +12,10 @@ mod catch_up;
 mod conn;
 mod echo;
 pub mod frames;
+mod http2;
+mod meter;
 mod ops;
+mod pipe;
 mod polls;
 mod refill;
 mod renewal;
@@ -75,6 +78,8 @@ pub struct Settings {
     pub drain: Delay,
     /// `None`: plain HTTP.
     pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// For clients that offer HTTP/2; only with `tls`.
+    pub http2: Option<Arc<rustls::ServerConfig>>,
 }
 
 /// What a gateway needs of the other roles.
@@ -156,9 +161,15 @@ pub fn start(settings: Settings, deps: Deps) -> Result<Gateway, ListenFault> {
         admission: deps.admission,
         settings,
     });
-    let mut threads = Vec::new();
+    let (mut threads, mut beside) = (Vec::new(), Vec::new());
     for (idx, own) in listeners.into_iter().enumerate() {
         let mut worker = Worker::new(WorkerId(idx as u16), own, shared.clone()).map_err(at_address)?;
+        if let Some(tls) = &shared.settings.http2 {
+            let (http2, thread) =
+                http2::start(idx, shared.clone(), tls.clone(), worker.bell.clone()).map_err(at_address)?;
+            worker.http2 = Some(http2);
+            beside.push(thread);
+        }
         let run = move || {
             // What fails outside a connection's turn concerns every viewer of the worker: a process that is half there would
             // keep them in the dark, one that ends sends them to resume elsewhere or here again.
@@ -169,6 +180,8 @@ pub fn start(settings: Settings, deps: Deps) -> Result<Gateway, ListenFault> {
         };
         threads.push(std::thread::Builder::new().name(format!("gateway-{idx}")).spawn(run).map_err(at_address)?);
     }
+    // A worker ends before the thread beside it.
+    threads.append(&mut beside);
     Ok(Gateway { address, edges: listens, workers: deps.workers, drain, threads })
 }
 

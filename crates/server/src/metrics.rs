@@ -232,6 +232,11 @@ impl Default for Denials {
 pub struct Metrics {
     /// Sockets now open, whatever they do.
     pub connections: AtomicI64,
+    /// Those of them that speak HTTP/2, and the streams on those.
+    pub http2_connections: AtomicI64,
+    pub http2_streams: AtomicI64,
+    /// HTTP/2 connections ended because their peer asked for more than it may.
+    pub http2_calmed: AtomicU64,
     pub accepted: AtomicU64,
     /// `accept` failed (descriptors, memory).
     pub accept_failed: AtomicU64,

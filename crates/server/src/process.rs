@@ -69,6 +69,7 @@ pub fn start(config: Config) -> Result<Running, StartFault> {
     failpoint::init().map_err(StartFault::Failpoints)?;
     let certificates = config.tls.clone().map(tls::Certificates::read).transpose()?.map(Arc::new);
     let tls = certificates.clone().map(tls::server_config).transpose()?;
+    let http2 = tls.as_deref().filter(|_| config.http2).map(tls::for_http2);
     let folder = DataDir::open(&config.data)?;
     let signing = Arc::new(SigningKey::in_folder(&config.data)?);
     let secret = files::secret(&config.data)?;
@@ -135,6 +136,7 @@ pub fn start(config: Config) -> Result<Running, StartFault> {
         proxy_protocol: config.proxy_protocol,
         drain: DRAIN,
         tls,
+        http2,
     };
     let deps = gateway::Deps {
         shard: shard.clone(),

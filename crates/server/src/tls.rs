@@ -128,6 +128,13 @@ pub fn server_config(certificates: Arc<Certificates>) -> Result<Arc<ServerConfig
     Ok(Arc::new(config))
 }
 
+/// The same certificates and tickets, for clients that offer HTTP/2.
+pub fn for_http2(config: &ServerConfig) -> Arc<ServerConfig> {
+    let mut config = config.clone();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Arc::new(config)
+}
+
 /// Whether others than the key's owner and group may read it.
 pub fn is_open_to_all(key: &Path) -> bool {
     fs::metadata(key).is_ok_and(|meta| meta.mode() & 0o007 != 0)

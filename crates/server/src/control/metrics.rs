@@ -96,6 +96,30 @@ fn sockets(control: &Control, page: &mut Page) {
     let gauge = |n: i64| n.max(0) as u64;
     let open = gauge(m.connections.load(Ordering::Relaxed));
     page.one("grandstand_gateway_connections", GAUGE, "connections", "Open sockets.", open);
+    let http2 = gauge(m.http2_connections.load(Ordering::Relaxed));
+    page.family(
+        "grandstand_gateway_protocol_connections",
+        GAUGE,
+        "connections",
+        "Open sockets by what is spoken: http1 is WebSocket too.",
+    );
+    for (protocol, n) in [("http1", open.saturating_sub(http2)), ("http2", http2)] {
+        page.line("grandstand_gateway_protocol_connections", &[("protocol", protocol)], n);
+    }
+    page.one(
+        "grandstand_gateway_http2_streams",
+        GAUGE,
+        "streams",
+        "Open requests over HTTP/2, streams to viewers among them.",
+        gauge(m.http2_streams.load(Ordering::Relaxed)),
+    );
+    page.one(
+        "grandstand_gateway_http2_calmed_total",
+        COUNTER,
+        "connections",
+        "HTTP/2 connections ended with ENHANCE_YOUR_CALM: more resets, pings, settings or empty frames than anybody needs.",
+        read(&m.http2_calmed),
+    );
     page.one(
         "grandstand_gateway_connections_accepted_total",
         COUNTER,

@@ -42,6 +42,13 @@ pub struct Conn {
     pub serves: Serves,
 }
 
+/// Who connected, and to what.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    pub peer: SocketAddr,
+    pub serves: Serves,
+}
+
 pub enum Kind {
     Http(Box<Http>),
     Viewer(Box<Viewer>),
@@ -103,6 +110,22 @@ impl Outbox {
 }
 
 impl Conn {
+    pub fn new(socket: Socket, generation: u32, caller: Caller, http: Http) -> Conn {
+        Conn {
+            socket,
+            generation,
+            timer: 0,
+            peer: caller.peer,
+            client: caller.peer.ip(),
+            kind: Kind::Http(Box::new(http)),
+            out: Outbox::default(),
+            blocked: false,
+            unread: false,
+            ended: false,
+            serves: caller.serves,
+        }
+    }
+
     /// Writes a frame that nothing is kept of when the socket takes none of it. Only for an empty outbox.
     /// `priority_since` is when the oldest priority event in it came.
     pub fn try_send(&mut self, bytes: &Bytes, priority_since: Option<Mono>) -> Sent {

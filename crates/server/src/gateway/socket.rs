@@ -1,4 +1,4 @@
-//! What a connection reads from and writes to: the socket itself, or a TLS session around it.
+//! What a connection reads from and writes to: the socket itself, a TLS session around it, or the pipe of an HTTP/2 stream.
 //!
 //! Bytes mean the same on both: a write takes what it can and says how much, a read says whether more may wait. With TLS there
 //! is one more place where bytes can lie: records that are sealed and that the socket did not take. They belong to the frame
@@ -18,8 +18,10 @@ use std::sync::Arc;
 use mio::net::TcpStream;
 use rustls::HandshakeKind;
 use rustls::ServerConfig;
-use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
+use rustls::server::{Acceptor, ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeTlsData, UnbufferedStatus};
+
+use super::pipe::Near;
 
 /// How much of a frame is sealed at once, and so at most ahead of the socket: one record. Source: RFC 8446, 5.1.
 const PART_BYTES: usize = 16 * 1024;
@@ -33,10 +35,13 @@ const HALF_MAX: usize = COMING_BYTES - 4_096;
 const SEALED_MAX: usize = 256 * 1024;
 /// The first byte of every ClientHello's record. Source: RFC 8446, 5.1.
 const HANDSHAKE_RECORD: u8 = 22;
+/// HTTP/2 in the list of protocols: its length, its name. Source: RFC 7301, 3.1; RFC 9113, 3.2.
+const H2: &[u8] = b"\x02h2";
 
 pub enum Socket {
     Plain(TcpStream),
     Tls(Box<Tls>),
+    Pipe(Near),
 }
 
 pub struct Tls {
@@ -98,11 +103,28 @@ impl Socket {
         Ok(Socket::Tls(Box::new(Tls { socket, session, phase: Phase::New, ended: false, half, sealed, sealed_at: 0 })))
     }
 
-    /// For the poll's registry.
-    pub fn source(&mut self) -> &mut TcpStream {
+    /// For the poll's registry. `None` for a pipe, which has a bell.
+    pub fn source(&mut self) -> Option<&mut TcpStream> {
         match self {
-            Socket::Plain(socket) => socket,
-            Socket::Tls(tls) => &mut tls.socket,
+            Socket::Plain(socket) => Some(socket),
+            Socket::Tls(tls) => Some(&mut tls.socket),
+            Socket::Pipe(_) => None,
+        }
+    }
+
+    /// Looks whether the ClientHello that waits offers HTTP/2; takes nothing. `None`: it has not come whole.
+    pub fn offers_http2(&self) -> Option<bool> {
+        match self {
+            Socket::Tls(tls) if tls.phase == Phase::New => tls.offers_http2(),
+            _ => Some(false),
+        }
+    }
+
+    /// The socket alone, for a session that nothing was said in.
+    pub fn into_tcp(self) -> Option<TcpStream> {
+        match self {
+            Socket::Tls(tls) if tls.phase == Phase::New => Some(tls.socket),
+            _ => None,
         }
     }
 
@@ -112,6 +134,7 @@ impl Socket {
         match self {
             Socket::Plain(socket) => socket.read(buf).map(|n| Got { n, more: n == buf.len() }),
             Socket::Tls(tls) => tls.read(buf),
+            Socket::Pipe(pipe) => pipe.read(buf).map(|n| Got { n, more: n == buf.len() }),
         }
     }
 
@@ -121,6 +144,7 @@ impl Socket {
         match self {
             Socket::Plain(socket) => socket.write(bytes),
             Socket::Tls(tls) => tls.write(bytes),
+            Socket::Pipe(pipe) => pipe.write(bytes),
         }
     }
 
@@ -128,7 +152,7 @@ impl Socket {
     #[inline]
     pub fn holds_bytes(&self) -> bool {
         match self {
-            Socket::Plain(_) => false,
+            Socket::Plain(_) | Socket::Pipe(_) => false,
             Socket::Tls(tls) => tls.holds_bytes(),
         }
     }
@@ -137,7 +161,7 @@ impl Socket {
     #[inline]
     pub fn flush(&mut self) -> io::Result<bool> {
         match self {
-            Socket::Plain(_) => Ok(true),
+            Socket::Plain(_) | Socket::Pipe(_) => Ok(true),
             Socket::Tls(tls) => tls.flush(),
         }
     }
@@ -145,7 +169,14 @@ impl Socket {
     /// Our side ends, said in the session's own words first.
     pub fn shutdown(&mut self) -> io::Result<()> {
         self.take_leave();
-        self.source().shutdown(Shutdown::Write)
+        match self {
+            Socket::Plain(socket) => socket.shutdown(Shutdown::Write),
+            Socket::Tls(tls) => tls.socket.shutdown(Shutdown::Write),
+            Socket::Pipe(pipe) => {
+                pipe.shutdown();
+                Ok(())
+            }
+        }
     }
 
     /// Says that the end is an end and no cut, when the socket takes it. Nothing for a plain socket.
@@ -161,7 +192,7 @@ impl Socket {
     #[inline]
     pub fn is_handshaking(&self) -> bool {
         match self {
-            Socket::Plain(_) => false,
+            Socket::Plain(_) | Socket::Pipe(_) => false,
             Socket::Tls(tls) => matches!(tls.phase, Phase::New | Phase::Handshake),
         }
     }
@@ -169,7 +200,7 @@ impl Socket {
     /// Whether the handshake began with a ticket of ours. `None` before its end.
     pub fn is_resumed(&self) -> Option<bool> {
         match self {
-            Socket::Plain(_) => None,
+            Socket::Plain(_) | Socket::Pipe(_) => None,
             Socket::Tls(tls) if tls.phase == Phase::Open => {
                 Some(tls.session.handshake_kind() == Some(HandshakeKind::Resumed))
             }
@@ -184,7 +215,7 @@ impl Socket {
                 Phase::Raw(why) => Some(why),
                 _ => None,
             },
-            Socket::Plain(_) => None,
+            Socket::Plain(_) | Socket::Pipe(_) => None,
         }
     }
 }
@@ -230,6 +261,32 @@ impl Tls {
         }
         // What came before the end is given before it.
         Ok(Got { n, more: n > 0 })
+    }
+
+    fn offers_http2(&self) -> Option<bool> {
+        DESK.with_borrow_mut(|desk| {
+            let n = match self.socket.peek(&mut desk.coming) {
+                Ok(n) => n,
+                // An error is the reader's to find.
+                Err(e) => return (e.kind() != ErrorKind::WouldBlock).then_some(false),
+            };
+            let came = &desk.coming[..n];
+            let whole = match came {
+                [HANDSHAKE_RECORD, _, _, high, low, rest @ ..] => {
+                    rest.len() >= usize::from(u16::from_be_bytes([*high, *low]))
+                }
+                [first, ..] if *first != HANDSHAKE_RECORD => return Some(false),
+                // The other side's end, or a hello that is longer than any reader's desk.
+                [] => return Some(false),
+                _ => false,
+            };
+            // Whoever speaks of HTTP/2 has its name in the hello; the rest need not be read twice.
+            if whole && !came.windows(H2.len()).any(|bytes| bytes == H2) {
+                return Some(false);
+            }
+            let hello = if whole { read_hello(came) } else { None };
+            hello.or_else(|| (n == COMING_BYTES).then_some(false))
+        })
     }
 
     /// Looks at the first byte, so that whoever speaks plain HTTP is answered in it.
@@ -371,6 +428,26 @@ impl Tls {
         }
         Ok(true)
     }
+}
+
+/// Whether the ClientHello at the front of `came` offers HTTP/2. `None`: its end has not come.
+fn read_hello(mut came: &[u8]) -> Option<bool> {
+    let mut acceptor = Acceptor::default();
+    // What is no hello is answered by the session that reads it.
+    while !came.is_empty() {
+        if acceptor.read_tls(&mut came).is_err() {
+            return Some(false);
+        }
+        match acceptor.accept() {
+            Ok(Some(hello)) => {
+                let alpn = hello.client_hello().alpn();
+                return Some(alpn.is_some_and(|mut offers| offers.any(|offer| offer == &H2[1..])));
+            }
+            Ok(None) => {}
+            Err(_) => return Some(false),
+        }
+    }
+    None
 }
 
 /// Whether the socket may hold more than one read took.

@@ -24,7 +24,9 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use slab::Slab;
 
 use super::Shared;
-use super::conn::{Conn, Kind, Outbox, Sent};
+use super::conn::{Caller, Conn, Kind, Sent};
+use super::http2::{Arrival, Http2};
+use super::pipe::{Bell, Pipe};
 use super::roster::Room;
 use super::socket::{Got, Socket, Why};
 use super::viewer::Viewer;
@@ -69,6 +71,10 @@ pub(super) struct Worker {
     /// Each with what its connections may ask for. Empty: nobody new is taken.
     listeners: Vec<(TcpListener, Serves)>,
     mailbox: Arc<Mailbox<ToWorker>>,
+    /// Pipes of HTTP/2 streams that did something.
+    pub bell: Arc<Bell>,
+    /// Where sockets go that speak HTTP/2, when it is offered.
+    pub http2: Option<Http2>,
     pub conns: Slab<Conn>,
     generation: u32,
     pub rooms: Slab<Room>,
@@ -118,10 +124,14 @@ impl Worker {
         for (idx, (listener, _)) in listeners.iter_mut().enumerate() {
             poll.registry().register(listener, Token(FIRST_LISTENER + idx), Interest::READABLE)?;
         }
-        let waker = Waker::new(poll.registry(), WAKER)?;
+        let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
+        let ringer = waker.clone();
         let mailbox = Arc::new(Mailbox::new(MAILBOX_LIMIT, move || {
             // An eventfd that cannot be written is full, which wakes as well.
             let _ = waker.wake();
+        }));
+        let bell = Arc::new(Bell::new(usize::MAX, move || {
+            let _ = ringer.wake();
         }));
         shared.workers.set(id, mailbox.clone());
         let now = clock::mono();
@@ -133,6 +143,8 @@ impl Worker {
             poll,
             listeners,
             mailbox,
+            bell,
+            http2: None,
             conns: Slab::new(),
             generation: 0,
             rooms: Slab::new(),
@@ -189,6 +201,9 @@ impl Worker {
                 self.on_mail(mail);
             }
             self.send_answers();
+            for pipe in self.bell.take() {
+                self.on_bell(&pipe);
+            }
             for _ in 0..self.again.len() {
                 let Some(slot) = self.again.pop_front() else { break };
                 self.guarded(slot as usize, |w| w.read(slot as usize));
@@ -282,25 +297,45 @@ impl Worker {
             let settings = &self.shared.settings;
             let mut http = Http::new(self.now);
             http.awaits_proxy = settings.proxy_protocol && door::is_trusted(peer.ip(), &settings.trusted_proxies);
-            entry.insert(Conn {
-                socket,
-                generation: self.generation,
-                timer: 0,
-                peer,
-                client: peer.ip(),
-                kind: Kind::Http(Box::new(http)),
-                out: Outbox::default(),
-                blocked: false,
-                unread: false,
-                ended: false,
-                serves,
-            });
+            entry.insert(Conn::new(socket, self.generation, Caller { peer, serves }, http));
             add(&self.shared.metrics.accepted, 1);
             self.shared.metrics.connections.fetch_add(1, Ordering::Relaxed);
             self.schedule(slot);
         }
         // More wait; edge-triggered, so no event will say it again.
         self.accept_at = Some(self.now);
+    }
+
+    /// An HTTP/2 stream did something: it is new, it took what waited, or it is gone.
+    fn on_bell(&mut self, pipe: &Arc<Pipe>) {
+        let rung = pipe.answer();
+        if let Some((slot, generation)) = rung.place {
+            if self.conns.get(slot).is_some_and(|c| c.generation == generation) {
+                self.guarded(slot, |w| w.turn(slot, false, rung.has_room, rung.ended));
+            }
+            return;
+        }
+        let entry = self.conns.vacant_entry();
+        let slot = entry.key();
+        self.generation = self.generation.wrapping_add(1);
+        let Some(near) = pipe.take_in((slot, self.generation)) else { return };
+        entry.insert(Conn::new(Socket::Pipe(near), self.generation, pipe.caller, Http::new(self.now)));
+        self.schedule(slot);
+        self.guarded(slot, |w| w.read(slot));
+    }
+
+    /// A socket that speaks HTTP/2 goes to the thread that does, before a byte was read. Whether it went.
+    fn hand_over(&mut self, slot: usize) -> bool {
+        let Some(place) = self.http2.as_ref().and_then(Http2::place) else { return false };
+        let mut conn = self.conns.remove(slot);
+        if let Some(source) = conn.socket.source() {
+            // A descriptor that epoll keeps would only wake us for nothing.
+            let _ = self.poll.registry().deregister(source);
+        }
+        if let Some(socket) = conn.socket.into_tcp() {
+            place.send(Arrival { socket: socket.into(), caller: Caller { peer: conn.peer, serves: conn.serves } });
+        }
+        true
     }
 
     fn turn(&mut self, slot: usize, readable: bool, writable: bool, ended: bool) {
@@ -365,6 +400,14 @@ impl Worker {
             let Some(conn) = self.conns.get_mut(slot) else { return };
             conn.unread = false;
             let shaking = conn.socket.is_handshaking();
+            if shaking && self.http2.is_some() {
+                match conn.socket.offers_http2() {
+                    None => return,
+                    Some(true) if self.hand_over(slot) => return,
+                    Some(_) => {}
+                }
+            }
+            let Some(conn) = self.conns.get_mut(slot) else { return };
             if shaking {
                 if self.handshakes == 0 {
                     // Walks go first; the socket is looked at again in the next turn.
@@ -502,9 +545,11 @@ impl Worker {
             http.close();
         }
         conn.socket.take_leave();
-        // Closing the descriptor takes it out of epoll as well; an error here changes nothing.
-        let _ = self.poll.registry().deregister(conn.socket.source());
-        self.shared.metrics.connections.fetch_sub(1, Ordering::Relaxed);
+        if let Some(source) = conn.socket.source() {
+            // Closing the descriptor takes it out of epoll as well; an error here changes nothing.
+            let _ = self.poll.registry().deregister(source);
+            self.shared.metrics.connections.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     pub fn key(&self, slot: usize) -> ConnKey {
@@ -664,6 +709,9 @@ impl Worker {
         self.draining = true;
         self.drain = delay;
         self.listeners.clear();
+        if let Some(http2) = &mut self.http2 {
+            http2.drain();
+        }
         for slot in self.conns.iter().map(|(slot, _)| slot).collect::<Vec<_>>() {
             match &self.conns[slot].kind {
                 Kind::Viewer(viewer) if viewer.awaits_answers() => {}

@@ -1,0 +1,288 @@
+//! HTTP/2: a thread beside each worker that ends it and speaks HTTP/1.0 to the loop, one pipe for each request.
+//!
+//! ```text
+//! worker: whole ClientHello, offers h2 ─► this thread: handshake ─► frames ─► a stream ─► pipe ─► the same worker's loop
+//! ```
+//!
+//! Nothing is decided here about a room, a token, an origin or a limit of users and addresses: what the loop answers is what a
+//! stream says. What is decided here is what only HTTP/2 has: how many streams, how large a head, how often resets and pings,
+//! how long one may stand still. All of it is in the table below. WebSocket over HTTP/2 (RFC 8441) is not offered.
+//!
+//! The awkward case is a crowd that comes back: signatures take their turn one by one between everything else, so those
+//! who stayed are served meanwhile.
+//!
+//! Why this way: docs/decisions/0017-http2.md.
+
+mod exchange;
+
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::server::{Connection, SendResponse};
+use h2::{Ping, PingPong, Reason, RecvStream};
+use rustls::server::Acceptor;
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio_rustls::LazyConfigAcceptor;
+
+use super::Shared;
+use super::conn::Caller;
+use super::meter::{Gauge, Metered};
+use super::pipe::Bell;
+use crate::metrics::add;
+
+/// Sockets on their way from the loop to this thread; when it is full, a client that can is spoken to in HTTP/1.1.
+const ARRIVALS_MAX: usize = 256;
+/// From the socket's arrival to the client's first frame. Source: threats, table of limits (TLS handshake 5 s).
+const HANDSHAKE_WAIT: Duration = Duration::from_secs(5);
+/// Streams of one connection at once; each also counts for its address and user. Source: threats, table of limits.
+const STREAMS_MAX: u32 = 64;
+/// Names and values of a request, unpacked; the loop then takes 8 KiB as text. Source: threats, table of limits.
+const HEAD_LIST_BYTES_MAX: u32 = 16 * 1024;
+/// A body (64 KiB at most) and a frame's worth, so that one that is too long is seen without asking for more.
+const STREAM_WINDOW: u32 = 80 * 1024;
+/// Bodies that are on their way on one connection, together: what it can make us hold.
+const CONNECTION_WINDOW: u32 = 256 * 1024;
+/// Of one stream's answer, ahead of the socket; the pipe before it holds as much again.
+const STREAM_AHEAD_BYTES: usize = 16 * 1024;
+/// Streams that were reset are remembered, so that what was on its way to them is no fault: so many, so long. Source: h2's own.
+const RESET_STREAMS_KEPT: usize = 50;
+/// Streams reset before they were looked at, and resets that a client's faults made us send. Source: h2's own; `meter.rs`
+/// counts both over time.
+const RESET_UNSEEN_MAX: usize = 20;
+const RESET_BY_FAULT_MAX: usize = 100;
+/// Small DATA frames nobody has read yet, by their overhead. Source: RUSTSEC-2026-0258; h2's own.
+const SMALL_DATA_BUDGET: usize = 25_600;
+/// A connection that says nothing for the first is asked whether it is there, and ends after the second.
+const QUIET_ASK: Duration = Duration::from_secs(15);
+const QUIET_MAX: Duration = Duration::from_secs(35);
+/// A connection without a stream ends, as one of HTTP/1.1 does between two requests.
+const IDLE_WAIT: Duration = Duration::from_secs(75);
+/// How often a connection looks at its clock, and at a paced drain.
+const TICK: Duration = Duration::from_secs(5);
+/// For the last frames of a connection that ends against its peer's will.
+const LEAVE_WAIT: Duration = Duration::from_secs(2);
+/// For what connections still write after the workers have ended.
+const END_WAIT: Duration = Duration::from_millis(500);
+
+/// A socket whose ClientHello offers HTTP/2; nothing was read from it yet, and it is counted as open.
+pub struct Arrival {
+    pub socket: std::net::TcpStream,
+    pub caller: Caller,
+}
+
+/// A worker's way to its thread.
+pub struct Http2 {
+    /// Closed by a drain.
+    arrivals: Option<mpsc::Sender<Arrival>>,
+    /// Falls with the worker.
+    _alive: oneshot::Sender<()>,
+}
+
+/// What all connections of a thread share.
+struct Hall {
+    shared: Arc<Shared>,
+    tls: Arc<rustls::ServerConfig>,
+    loop_bell: Arc<Bell>,
+    task_bell: Arc<Bell>,
+    /// One signature at a time.
+    turns: Semaphore,
+}
+
+impl Http2 {
+    /// A place for one more; `None` when too many are on their way, or the gateway drains.
+    pub fn place(&self) -> Option<mpsc::Permit<'_, Arrival>> {
+        self.arrivals.as_ref()?.try_reserve().ok()
+    }
+
+    /// Nobody new; everybody is told to go when their streams have ended.
+    pub fn drain(&mut self) {
+        self.arrivals = None;
+    }
+}
+
+/// Starts the thread beside worker `idx`; `loop_bell` rings that worker. Errors: no thread or no descriptors.
+pub fn start(
+    idx: usize,
+    shared: Arc<Shared>,
+    tls: Arc<rustls::ServerConfig>,
+    loop_bell: Arc<Bell>,
+) -> io::Result<(Http2, JoinHandle<()>)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (arrivals, from_loop) = mpsc::channel(ARRIVALS_MAX);
+    let (_alive, alive) = oneshot::channel();
+    let rung = Arc::new(Notify::new());
+    let notify = rung.clone();
+    let task_bell = Arc::new(Bell::new(usize::MAX, move || notify.notify_one()));
+    let hall = Hall { shared, tls, loop_bell, task_bell, turns: Semaphore::new(1) };
+    let run = move || runtime.block_on(run(Arc::new(hall), rung, from_loop, alive));
+    let thread = std::thread::Builder::new().name(format!("http2-{idx}")).spawn(run)?;
+    Ok((Http2 { arrivals: Some(arrivals), _alive }, thread))
+}
+
+async fn run(hall: Arc<Hall>, rung: Arc<Notify>, mut arrivals: mpsc::Receiver<Arrival>, alive: oneshot::Receiver<()>) {
+    let task_bell = hall.task_bell.clone();
+    // Ends with the runtime.
+    tokio::spawn(async move {
+        loop {
+            rung.notified().await;
+            for pipe in task_bell.take() {
+                pipe.wake_task();
+            }
+        }
+    });
+    let (leave, leaving) = watch::channel(());
+    while let Some(arrival) = arrivals.recv().await {
+        tokio::spawn(attend(hall.clone(), arrival, leaving.clone()));
+    }
+    drop(leaving);
+    // Marks the value as changed.
+    let _ = leave.send(());
+    tokio::select! {
+        () = leave.closed() => {}
+        _ = alive => {
+            let _ = timeout(END_WAIT, leave.closed()).await;
+        }
+    }
+}
+
+/// One connection, from its handshake to its end.
+async fn attend(hall: Arc<Hall>, arrival: Arrival, leaving: watch::Receiver<()>) {
+    let metrics = &hall.shared.metrics;
+    metrics.http2_connections.fetch_add(1, Ordering::Relaxed);
+    match timeout(HANDSHAKE_WAIT, shake_hands(&hall, arrival.socket)).await {
+        Ok(Ok((connection, gauge))) => converse(&hall, connection, arrival.caller, &gauge, leaving).await,
+        Ok(Err(fault)) => {
+            add(&metrics.handshakes_failed, 1);
+            tracing::debug!(peer = %arrival.caller.peer, %fault, "an HTTP/2 handshake failed");
+        }
+        Err(_) => add(&metrics.handshakes_failed, 1),
+    }
+    metrics.http2_connections.fetch_sub(1, Ordering::Relaxed);
+    metrics.connections.fetch_sub(1, Ordering::Relaxed);
+}
+
+type Wire = Metered<tokio_rustls::server::TlsStream<TcpStream>>;
+
+/// TLS, then HTTP/2's preface. Errors: the peer's part of either is broken.
+async fn shake_hands(hall: &Hall, socket: std::net::TcpStream) -> io::Result<(Connection<Wire, Bytes>, Arc<Gauge>)> {
+    let socket = TcpStream::from_std(socket)?;
+    let hello = LazyConfigAcceptor::new(Acceptor::default(), socket).await?;
+    let turn = hall.turns.acquire().await.map_err(io::Error::other)?;
+    // The signature is made here; then everyone else has a turn before the next.
+    let answer = hello.into_stream(hall.tls.clone());
+    tokio::task::yield_now().await;
+    drop(turn);
+    let stream = answer.await?;
+    let resumed = stream.get_ref().1.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
+    add(&hall.shared.metrics.handshakes[usize::from(resumed)], 1);
+    let gauge = Arc::new(Gauge::default());
+    let connection = h2::server::Builder::new()
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEAD_LIST_BYTES_MAX)
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buffer_size(STREAM_AHEAD_BYTES)
+        .max_concurrent_reset_streams(RESET_STREAMS_KEPT)
+        .max_pending_accept_reset_streams(RESET_UNSEEN_MAX)
+        .max_local_error_reset_streams(Some(RESET_BY_FAULT_MAX))
+        .data_frame_budget(SMALL_DATA_BUDGET)
+        .handshake(Metered::new(stream, gauge.clone()))
+        .await
+        .map_err(io::Error::other)?;
+    Ok((connection, gauge))
+}
+
+/// What comes next on a connection.
+enum Next {
+    Request(http::Request<RecvStream>, SendResponse<Bytes>),
+    /// It is over.
+    End,
+    /// A budget of `meter.rs` is spent.
+    Over,
+}
+
+async fn converse(
+    hall: &Arc<Hall>,
+    mut connection: Connection<Wire, Bytes>,
+    caller: Caller,
+    gauge: &Gauge,
+    mut leaving: watch::Receiver<()>,
+) {
+    let mut pings = connection.ping_pong().expect("it is taken once");
+    // One more holder for each stream.
+    let streams = Arc::new(());
+    let (mut heard, mut heard_at, mut asked, mut busy_at) = (0, Instant::now(), false, Instant::now());
+    let mut goes = false;
+    let mut tick = interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            next = next(&mut connection, &mut pings, gauge) => match next {
+                Next::Request(request, respond) => {
+                    busy_at = Instant::now();
+                    tokio::spawn(exchange::carry(hall.clone(), caller, request, respond, streams.clone()));
+                }
+                Next::End => return,
+                Next::Over => {
+                    add(&hall.shared.metrics.http2_calmed, 1);
+                    tracing::debug!(peer = %caller.peer, "an HTTP/2 peer asks for more than it may");
+                    connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+                    let _ = timeout(LEAVE_WAIT, poll_fn(|cx| connection.poll_closed(cx))).await;
+                    return;
+                }
+            },
+            changed = leaving.changed(), if !goes => {
+                // The sender falls after it has spoken.
+                let _ = changed;
+                goes = true;
+                connection.graceful_shutdown();
+            }
+            now = tick.tick() => {
+                if gauge.heard() != heard {
+                    (heard, heard_at, asked) = (gauge.heard(), now, false);
+                }
+                let quiet = now.duration_since(heard_at);
+                if quiet >= QUIET_MAX {
+                    return;
+                }
+                if quiet >= QUIET_ASK && !asked {
+                    asked = pings.send_ping(Ping::opaque()).is_ok();
+                }
+                if Arc::strong_count(&streams) > 1 {
+                    busy_at = now;
+                }
+                let idle = now.duration_since(busy_at) >= IDLE_WAIT;
+                if !goes && (idle || hall.shared.admission.is_draining()) {
+                    goes = true;
+                    connection.graceful_shutdown();
+                }
+            }
+        }
+    }
+}
+
+async fn next(connection: &mut Connection<Wire, Bytes>, pings: &mut PingPong, gauge: &Gauge) -> Next {
+    poll_fn(|cx| {
+        let accepted = connection.poll_accept(cx);
+        if gauge.is_over() {
+            return Poll::Ready(Next::Over);
+        }
+        match accepted {
+            Poll::Ready(Some(Ok((request, respond)))) => return Poll::Ready(Next::Request(request, respond)),
+            Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(Next::End),
+            Poll::Pending => {}
+        }
+        // Takes the answer off its place, so that the next ping can be sent; that it came was heard already.
+        let _ = pings.poll_pong(cx);
+        Poll::Pending
+    })
+    .await
+}
