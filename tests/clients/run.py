@@ -250,15 +250,21 @@ def node_clients(server: Server) -> None:
     assert script.wait() == 0, "the node clients failed"
 
 
+def self_signed(folder: str) -> tuple[Path, Path]:
+    """A certificate for localhost that vouches for itself, and its key."""
+    certificate, key = Path(folder, "cert.pem"), Path(folder, "key.pem")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return certificate, key
+
+
 async def clients_that_check_certificates_are_served_by_tls(plain: Server) -> None:
     """A self-signed certificate that websockets, httpx-sse and curl are told to trust, in a server of its own."""
     with tempfile.TemporaryDirectory(prefix="grandstand-tls-") as folder:
-        certificate, key = Path(folder, "cert.pem"), Path(folder, "key.pem")
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30", "-subj", "/CN=localhost",
-             "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)],
-            check=True, capture_output=True,
-        )  # fmt: skip
+        certificate, key = self_signed(folder)
         trust = ssl.create_default_context(cafile=str(certificate))
         with Server(plain.binary, args=["--set", f"tls.certificate={certificate}", "--set", f"tls.key={key}"]) as server:
             assert server.url.startswith("https://"), server.url
@@ -294,6 +300,71 @@ async def clients_that_check_certificates_are_served_by_tls(plain: Server) -> No
                 pass
 
 
+async def clients_of_http2_share_one_connection(plain: Server) -> None:
+    """httpx (h2) and Node's http2: streams, polls and publishes beside each other, WebSockets on the same port, a drain."""
+    with tempfile.TemporaryDirectory(prefix="grandstand-http2-") as folder:
+        certificate, key = self_signed(folder)
+        trust = ssl.create_default_context(cafile=str(certificate))
+        with Server(plain.binary, args=["--set", f"tls.certificate={certificate}", "--set", f"tls.key={key}", "--set", "http2=true"]) as server:
+            token = server.token("gina", "publisher")
+            bearer = {"Authorization": f"Bearer {token}"}
+            socket = await websockets.connect(f"{server.ws}/v1/rooms/two/stream", ssl=trust)
+            await until(socket, lambda e: e["type"] == "hello")
+            heard: dict[str, list[int]] = {"a": [], "b": []}
+            async with httpx.AsyncClient(timeout=LIMIT, verify=trust, http1=False, http2=True, limits=httpx.Limits(max_connections=1)) as client:
+                ready = {name: asyncio.Event() for name in heard}
+
+                async def watch(name: str) -> None:
+                    async with aconnect_sse(client, "GET", f"{server.url}/v1/rooms/two/sse") as source:
+                        assert source.response.http_version == "HTTP/2"
+                        async for event in source.aiter_sse():
+                            if event.event == "hello":
+                                ready[name].set()
+                            if event.event == "comment":
+                                heard[name].append(event.json()["event_id"])
+                                if len(heard[name]) == 30:
+                                    return
+
+                watching = [asyncio.create_task(watch(name)) for name in heard]
+                async with asyncio.timeout(LIMIT):
+                    await asyncio.gather(*(event.wait() for event in ready.values()))
+                since = (await client.get(f"{server.url}/v1/rooms/two/poll")).json()["next_since"]
+                ids = []
+                for n in range(30):
+                    answer = await client.post(
+                        f"{server.url}/v1/rooms/two/comments", json={"client_msg_id": f"h{n}", "body": f"line {n}"}, headers=bearer
+                    )
+                    assert answer.status_code == 200 and answer.http_version == "HTTP/2", answer.text
+                    ids.append(answer.json()["event_id"])
+                async with asyncio.timeout(LIMIT):
+                    await asyncio.gather(*watching)
+                assert heard == {"a": ids, "b": ids}, heard
+                polled = (await client.get(f"{server.url}/v1/rooms/two/poll", params={"since": since, "timeout": 1})).json()
+                assert [e["event_id"] for e in polled["events"] if e["type"] == "comment"] == ids, polled
+                resume = {"Last-Event-ID": str(ids[9])}
+                async with aconnect_sse(client, "GET", f"{server.url}/v1/rooms/two/sse", headers=resume) as source:
+                    again = []
+                    async for event in source.aiter_sse():
+                        if event.event == "comment":
+                            again.append(event.json()["event_id"])
+                        if len(again) == 20:
+                            break
+                assert again == ids[10:], again
+                metrics = (await client.get(f"{server.url}/metrics")).text
+                assert 'grandstand_gateway_protocol_connections{protocol="http2"} 1\n' in metrics, "one connection carries all"
+            await until(socket, lambda e: e.get("event_id") == ids[-1])
+            await socket.close()
+            command = ["node", str(HERE / "http2_client.cjs"), server.url, token, str(certificate)]
+            node = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+            assert node.stdout
+            async with asyncio.timeout(LIMIT):
+                while line := (await node.stdout.readline()).decode().strip():
+                    print(f"     {line}", flush=True)
+                    if line == "drain":
+                        assert await asyncio.to_thread(server.stop) == 0
+                assert await node.wait() == 0, "node's http2 failed"
+
+
 async def main(binary: str) -> int:
     tests = [
         websocket_publish_reaches_every_transport,
@@ -302,6 +373,7 @@ async def main(binary: str) -> int:
         one_connection_serves_page_then_stream,
         curl_streams_and_resumes,
         clients_that_check_certificates_are_served_by_tls,
+        clients_of_http2_share_one_connection,
         node_clients,
     ]
     failed = 0

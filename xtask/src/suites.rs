@@ -203,15 +203,17 @@ fn python(root: &Path) -> Result<PathBuf> {
     ensure!(!missing("python3"), "python3 is missing: the real-client tests need it");
     let venv = tools(root)?.join("venv");
     let python = venv.join("bin/python");
-    if !venv.join("complete").exists() {
+    let requirements = root.join("tests/clients/requirements.txt");
+    let wanted = fs::read_to_string(&requirements)?;
+    // What is installed is written down, so that a new line of the list is installed too.
+    if fs::read_to_string(venv.join("complete")).ok().as_ref() != Some(&wanted) {
         call(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
-        let requirements = root.join("tests/clients/requirements.txt");
         call(
             Command::new(&python)
                 .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"])
                 .arg(requirements),
         )?;
-        fs::write(venv.join("complete"), "")?;
+        fs::write(venv.join("complete"), wanted)?;
     }
     Ok(python)
 }

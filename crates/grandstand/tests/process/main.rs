@@ -6,6 +6,8 @@ mod contract;
 mod crash;
 mod edges;
 mod hostile;
+mod http2;
+mod http2_raw;
 mod limits;
 mod metrics;
 mod resume;

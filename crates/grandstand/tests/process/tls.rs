@@ -59,7 +59,7 @@ fn client_of(certificate: &Path, versions: &[&'static SupportedProtocolVersion])
 }
 
 /// A server that shows the certificate `shown` of its folder.
-fn secure(args: &[&str]) -> Server {
+pub fn secure(args: &[&str]) -> Server {
     let mut server = Server::unstarted(&[], &[]);
     let pair = self_signed(server.folder(), "shown");
     let files = [format!("tls.certificate={}", pair.certificate.display()), format!("tls.key={}", pair.key.display())];
@@ -71,7 +71,7 @@ fn secure(args: &[&str]) -> Server {
     server
 }
 
-fn metric(server: &Server, line: &str) -> u64 {
+pub fn metric(server: &Server, line: &str) -> u64 {
     let answer = server.http().call("GET", "/metrics", None, None).expect("an answer");
     let text = String::from_utf8(answer.body).expect("text");
     let value = text.lines().find_map(|l| l.strip_prefix(line)).unwrap_or_else(|| panic!("no {line} in {text}"));
@@ -252,7 +252,7 @@ fn a_handshake_that_takes_longer_than_five_seconds_is_closed() {
 }
 
 /// A client's session and its first record.
-fn client_hello(server: &Server) -> (ClientConnection, Vec<u8>) {
+pub fn client_hello(server: &Server) -> (ClientConnection, Vec<u8>) {
     let trust = server.trust.clone().expect("the server speaks TLS");
     let name = ServerName::try_from("localhost").expect("a name");
     let mut session = ClientConnection::new(trust, name).expect("a session");

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+/// What comes after our end is read away, so that our last word is not lost to a reset; not more than this.
+const AWAY_BYTES_MAX: usize = 1024 * 1024;
 /// What a client says before its first frame. Source: RFC 9113, 3.4.
 const PREFACE_BYTES: u32 = 24;
 const HEAD_BYTES: usize = 9;
@@ -64,6 +66,8 @@ pub struct Metered<S> {
     coming: Frames,
     going: Frames,
     spent: Spent,
+    /// Read away after our end.
+    away: usize,
 }
 
 struct Spent {
@@ -88,7 +92,7 @@ impl<S> Metered<S> {
     pub fn new(inner: S, gauge: Arc<Gauge>) -> Metered<S> {
         let frames = |skip| Frames { skip, head: [0; HEAD_BYTES], n: 0 };
         let spent = Spent { since: Instant::now(), resets: 0, controls: 0, empties: 0, windows: 0, data_sent: 0 };
-        Metered { inner, gauge, coming: frames(PREFACE_BYTES), going: frames(0), spent }
+        Metered { inner, gauge, coming: frames(PREFACE_BYTES), going: frames(0), spent, away: 0 }
     }
 
     fn judge(&self) {
@@ -174,7 +178,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = &mut *self;
         let n = ready!(Pin::new(&mut this.inner).poll_write(cx, buf))?;
@@ -188,7 +192,19 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+        let this = &mut *self;
+        ready!(Pin::new(&mut this.inner).poll_shutdown(cx))?;
+        let mut scratch = [0; 4_096];
+        while this.away < AWAY_BYTES_MAX {
+            let mut buf = ReadBuf::new(&mut scratch);
+            // Who broke the connection has heard what it could.
+            let broken = ready!(Pin::new(&mut this.inner).poll_read(cx, &mut buf)).is_err();
+            this.away += buf.filled().len();
+            if broken || buf.filled().is_empty() {
+                break;
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }
 

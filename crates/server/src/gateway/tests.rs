@@ -195,6 +195,7 @@ fn stage_behind(n_workers: u16, stream_limits: StreamLimits, trusted: &[&str], p
         stream_limits,
         exempt: vec![],
         tls: None,
+        http2: None,
         trusted_proxies: trusted.iter().map(|n| crate::auth::door::Network::parse(n).unwrap()).collect(),
         proxy_protocol,
         drain: Delay { retry_after: Duration::from_millis(500), spread: Duration::from_secs(10) },
