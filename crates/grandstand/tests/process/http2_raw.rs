@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
-use serde_json::Value;
 
 use crate::support::{LIMIT, Server, Wire};
 
@@ -177,12 +176,6 @@ impl Raw {
         while !self.said.get(&stream).is_some_and(|said| said.contains(text)) {
             self.until(|frame| frame.kind == DATA && frame.stream == stream);
         }
-    }
-
-    /// The whole body of a stream's answer, as JSON.
-    pub fn answered(&mut self, stream: u32) -> Value {
-        self.until(|f| f.stream == stream && f.flags & END_STREAM != 0 && matches!(f.kind, DATA | HEADERS));
-        serde_json::from_str(self.said.get(&stream).map_or("null", String::as_str)).expect("JSON")
     }
 
     /// Sends a part again and again until the server says GOAWAY or ends the connection; the error of the GOAWAY.
