@@ -11,7 +11,7 @@
 //! The awkward case is a crowd that comes back: signatures take their turn one by one between everything else, so those
 //! who stayed are served meanwhile.
 //!
-//! Why this way: docs/decisions/0017-http2.md.
+//! Why this way: docs/decisions/0018-http2.md.
 
 mod exchange;
 
