@@ -200,14 +200,8 @@ async fn shake_hands(hall: &Hall, socket: std::net::TcpStream) -> io::Result<(Co
     Ok((connection, gauge))
 }
 
-/// What comes next on a connection.
-enum Next {
-    Request(http::Request<RecvStream>, SendResponse<Bytes>),
-    /// It is over.
-    End,
-    /// A budget of `meter.rs` is spent.
-    Over,
-}
+/// A budget of `meter.rs` is spent.
+struct Over;
 
 async fn converse(
     hall: &Arc<Hall>,
@@ -226,12 +220,12 @@ async fn converse(
     loop {
         tokio::select! {
             next = next(&mut connection, &mut pings, gauge) => match next {
-                Next::Request(request, respond) => {
+                Ok(Some((request, respond))) => {
                     busy_at = Instant::now();
                     tokio::spawn(exchange::carry(hall.clone(), caller, request, respond, streams.clone()));
                 }
-                Next::End => return,
-                Next::Over => {
+                Ok(None) => return,
+                Err(Over) => {
                     add(&hall.shared.metrics.http2_calmed, 1);
                     tracing::debug!(peer = %caller.peer, "an HTTP/2 peer asks for more than it may");
                     connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
@@ -269,16 +263,19 @@ async fn converse(
     }
 }
 
-async fn next(connection: &mut Connection<Wire, Bytes>, pings: &mut PingPong, gauge: &Gauge) -> Next {
+/// The next request; `None` when the connection is over.
+async fn next(
+    connection: &mut Connection<Wire, Bytes>,
+    pings: &mut PingPong,
+    gauge: &Gauge,
+) -> Result<Option<(http::Request<RecvStream>, SendResponse<Bytes>)>, Over> {
     poll_fn(|cx| {
         let accepted = connection.poll_accept(cx);
         if gauge.is_over() {
-            return Poll::Ready(Next::Over);
+            return Poll::Ready(Err(Over));
         }
-        match accepted {
-            Poll::Ready(Some(Ok((request, respond)))) => return Poll::Ready(Next::Request(request, respond)),
-            Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(Next::End),
-            Poll::Pending => {}
+        if let Poll::Ready(next) = accepted {
+            return Poll::Ready(Ok(next.and_then(Result::ok)));
         }
         // Takes the answer off its place, so that the next ping can be sent; that it came was heard already.
         let _ = pings.poll_pong(cx);
