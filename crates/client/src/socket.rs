@@ -15,7 +15,8 @@ use crate::http::read_head;
 use crate::{Endpoint, Fault, seeded};
 
 /// What a server may send in one frame: a catch-up page of events is the largest.
-pub const FROM_SERVER: Limits = Limits { message_bytes: 16 << 20, fragments: 1024, assembly: Duration::from_secs(60) };
+pub const FROM_SERVER: Limits =
+    Limits { message_bytes: 16 << 20, fragments: 1024, assembly: Duration::from_secs(60), deflate: false };
 /// Opening a stream takes at most this.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// The server pings every 20 to 25 s: a stream silent for twice that is dead.
@@ -123,7 +124,9 @@ impl Socket {
                     self.frame(Opcode::Pong, &body);
                     continue;
                 }
-                Some(Incoming::Binary(_)) => return Err(Fault::Protocol("a binary frame".to_owned())),
+                Some(Incoming::Binary(_) | Incoming::Deflated(_)) => {
+                    return Err(Fault::Protocol("a binary frame".to_owned()));
+                }
                 Some(Incoming::Pong(_)) => continue,
                 None => {}
             }

@@ -147,6 +147,8 @@ pub struct Config {
     pub trusted_proxies: Vec<Network>,
     /// Connections of trusted proxies begin with a PROXY protocol header.
     pub proxy_protocol: bool,
+    /// permessage-deflate is agreed to where a client offers it.
+    pub deflate: bool,
     /// New streams a second over all transports; `None`: unlimited.
     pub admission: Option<admission::Limit>,
     pub score_rate: u32,
@@ -251,6 +253,12 @@ const KEYS: &[Key] = &[
         Takes::Yes,
         "false",
         "Connections from trusted_proxies begin with a PROXY protocol header, version 2.",
+    ),
+    key(
+        "transport.websocket.deflate",
+        Takes::Yes,
+        "true",
+        "Frames of 512 bytes and more go compressed to WebSocket clients that offer permessage-deflate.",
     ),
     key("workers", Takes::Number, "0", "Gateway threads; 0: one a core."),
     key(
@@ -499,6 +507,7 @@ impl Reader {
             http2: self.yes("http2").unwrap_or(false),
             trusted_proxies: self.each("trusted_proxies", "is not a network such as 10.0.0.0/8", Network::parse),
             proxy_protocol: self.yes("proxy_protocol").unwrap_or(false),
+            deflate: self.yes("transport.websocket.deflate").unwrap_or(true),
             workers: self.number("workers", 0, 1024) as u16,
             durability,
             store_bytes_max: Some(self.number("store.bytes_max", 0, u64::MAX >> 1)).filter(|n| *n > 0),

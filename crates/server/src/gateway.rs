@@ -76,6 +76,8 @@ pub struct Settings {
     pub proxy_protocol: bool,
     /// How long a drained client waits before it comes back.
     pub drain: Delay,
+    /// permessage-deflate is agreed to where a client offers it.
+    pub deflate: bool,
     /// `None`: plain HTTP.
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// For clients that offer HTTP/2; only with `tls`.

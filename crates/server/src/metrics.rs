@@ -267,6 +267,10 @@ pub struct Metrics {
     /// Frames with room events and their bytes, by transport: written or kept as the rest of one frame.
     pub frames: [AtomicU64; 3],
     pub bytes: [AtomicU64; 3],
+    /// Those of them that went compressed, the bytes that made them shorter, and the time the compressing took.
+    pub packed: AtomicU64,
+    pub saved: AtomicU64,
+    pub packing_ns: AtomicU64,
     /// The events in them, by hop and lane.
     delivered: [[AtomicU64; LANES.len()]; 3],
     /// Comments passed over by hop; each was told.

@@ -135,6 +135,7 @@ pub fn start(config: Config) -> Result<Running, StartFault> {
         trusted_proxies: config.trusted_proxies.clone(),
         proxy_protocol: config.proxy_protocol,
         drain: DRAIN,
+        deflate: config.deflate,
         tls,
         http2,
     };

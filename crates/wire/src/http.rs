@@ -9,6 +9,8 @@
 //!
 //! Numbers: docs/decisions/0005-numbers.md.
 
+use crate::deflate::{self, Agreed};
+
 /// Bytes of one request head, the empty line included.
 pub const HEAD_BYTES_MAX: usize = 8 * 1024;
 pub const HEADERS_MAX: usize = 64;
@@ -193,6 +195,8 @@ fn read_length(text: &str) -> Result<usize, Refusal> {
 pub struct Upgrade {
     /// Value for `Sec-WebSocket-Accept`.
     pub accept: String,
+    /// The first offer of permessage-deflate that can be met.
+    pub deflate: Option<Agreed>,
 }
 
 /// Reads the fields of a WebSocket upgrade; `None` when the request asks for none.
@@ -216,7 +220,7 @@ pub fn upgrade(head: &Head<'_>) -> Result<Option<Upgrade>, Refusal> {
         _ => return Err(refuse(400, "an upgrade has one Sec-WebSocket-Key")),
     };
     let accept = crate::ws::accept_key(key).ok_or(refuse(400, "malformed Sec-WebSocket-Key"))?;
-    Ok(Some(Upgrade { accept }))
+    Ok(Some(Upgrade { accept, deflate: deflate::agree(head)? }))
 }
 
 /// The value of `key` in a query, percent-decoded. Errors: `None` when absent or not UTF-8 after decoding.

@@ -7,6 +7,7 @@
 
 pub mod checkpoint;
 pub mod codes;
+pub mod deflate;
 pub mod event;
 pub mod export;
 pub mod http;

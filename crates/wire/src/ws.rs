@@ -10,6 +10,9 @@
 //! read, so an idle connection owns no buffer. The number of fragments and the time a message may take are bounded too, because
 //! a bound on bytes alone lets a million empty fragments through.
 //!
+//! A message that came compressed (RFC 7692) is given back as it came, within the same limits; [`crate::deflate`] opens it.
+//! So no connection owns an inflater.
+//!
 //! Numbers: docs/protocol.md (16 KiB a client frame), RFC 6455 sections 5 and 7.
 
 use std::time::Duration;
@@ -36,11 +39,14 @@ pub struct Limits {
     pub fragments: u16,
     /// From the first byte of a frame or message to its last.
     pub assembly: Duration,
+    /// permessage-deflate was agreed on: a message's first frame may say that it is compressed.
+    pub deflate: bool,
 }
 
 impl Limits {
     /// What a client of the server may send. Source: docs/protocol.md (16 KiB), 8 fragments, 5 seconds.
-    pub const FROM_CLIENT: Limits = Limits { message_bytes: 16 * 1024, fragments: 8, assembly: Duration::from_secs(5) };
+    pub const FROM_CLIENT: Limits =
+        Limits { message_bytes: 16 * 1024, fragments: 8, assembly: Duration::from_secs(5), deflate: false };
 }
 
 /// Something whole that the other side sent.
@@ -48,10 +54,20 @@ impl Limits {
 pub enum Incoming {
     Text(String),
     Binary(Vec<u8>),
+    /// Text or binary, still compressed: for [`crate::deflate::Inflater::open`].
+    Deflated(Packed),
     Ping(Vec<u8>),
     Pong(Vec<u8>),
     /// The code is absent when the frame was empty.
     Close(Option<u16>, String),
+}
+
+/// A compressed message.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Packed {
+    pub is_text: bool,
+    /// Without the four bytes that every one would end with (RFC 7692 section 7.2.1).
+    pub body: Vec<u8>,
 }
 
 /// Why a connection cannot go on. [`Fault::code`] is the close code to answer with.
@@ -86,6 +102,10 @@ impl Fault {
         }
     }
 }
+
+/// The three bits of a frame's first byte that an extension may give a meaning, and the one that permessage-deflate took.
+const RESERVED: u8 = 0x70;
+const DEFLATED: u8 = 0x40;
 
 /// Reads frames from one direction of one connection. Idle, it is one empty pointer.
 #[derive(Debug, Default)]
@@ -134,6 +154,8 @@ struct Partial {
     frame: Option<Frame>,
     /// Kind of the fragmented message that is open.
     open: Option<Kind>,
+    /// Its first frame said that it is compressed.
+    deflated: bool,
     message: Vec<u8>,
     control: Vec<u8>,
     fragments: u16,
@@ -218,7 +240,7 @@ impl Partial {
             }
             frame.left -= take;
             let frame = *frame;
-            if !frame.opcode.is_control() && self.open == Some(Kind::Text) {
+            if !frame.opcode.is_control() && self.open == Some(Kind::Text) && !self.deflated {
                 self.utf8.feed(&self.message[start..])?;
             }
             if frame.left > 0 {
@@ -236,7 +258,7 @@ impl Partial {
     fn read_head(&mut self, side: Side, limits: &Limits, input: &mut &[u8]) -> Result<bool, Fault> {
         loop {
             let have = usize::from(self.head_len);
-            let need = if have < 2 { 2 } else { self.judge_start(side)? };
+            let need = if have < 2 { 2 } else { self.judge_start(side, limits)? };
             if have >= need && have >= 2 {
                 break;
             }
@@ -255,12 +277,13 @@ impl Partial {
     }
 
     /// What the first two bytes already tell: how long the head is, or which rule is broken.
-    fn judge_start(&self, side: Side) -> Result<usize, Fault> {
+    fn judge_start(&self, side: Side, limits: &Limits) -> Result<usize, Fault> {
         let [first, second] = [self.head[0], self.head[1]];
-        if first & 0x70 != 0 {
+        let opcode = Opcode::read(first & 0x0f).ok_or(Fault::Protocol("reserved opcode"))?;
+        let may_be_deflated = limits.deflate && matches!(opcode, Opcode::Text | Opcode::Binary);
+        if first & RESERVED & !(if may_be_deflated { DEFLATED } else { 0 }) != 0 {
             return Err(Fault::Protocol("reserved bits"));
         }
-        let opcode = Opcode::read(first & 0x0f).ok_or(Fault::Protocol("reserved opcode"))?;
         let fin = first & 0x80 != 0;
         let masked = second & 0x80 != 0;
         match (side, masked) {
@@ -314,10 +337,14 @@ impl Partial {
             if len > room as u64 {
                 return Err(Fault::TooLarge);
             }
-            match opcode {
-                Opcode::Text => self.open = Some(Kind::Text),
-                Opcode::Binary => self.open = Some(Kind::Binary),
-                _ => {}
+            let kind = match opcode {
+                Opcode::Text => Some(Kind::Text),
+                Opcode::Binary => Some(Kind::Binary),
+                _ => None,
+            };
+            if kind.is_some() {
+                self.open = kind;
+                self.deflated = self.head[0] & DEFLATED != 0;
             }
             self.fragments += 1;
             if self.fragments > limits.fragments {
@@ -342,6 +369,9 @@ impl Partial {
                 let message = std::mem::take(&mut self.message);
                 self.fragments = 0;
                 self.since = None;
+                if std::mem::take(&mut self.deflated) {
+                    return Ok(Some(Incoming::Deflated(Packed { is_text: kind == Kind::Text, body: message })));
+                }
                 match kind {
                     Kind::Binary => Ok(Some(Incoming::Binary(message))),
                     Kind::Text => {
@@ -440,6 +470,24 @@ pub fn write_frame(opcode: Opcode, body: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(body);
 }
 
+/// Appends an unmasked, final frame whose body is compressed.
+pub fn write_deflated_frame(opcode: Opcode, packed: &[u8], out: &mut Vec<u8>) {
+    let at = out.len();
+    write_head(opcode, packed.len(), out);
+    out[at] |= DEFLATED;
+    out.extend_from_slice(packed);
+}
+
+/// The body of a frame that [`write_frame`] or [`write_head`] began.
+pub fn body_of(frame: &[u8]) -> &[u8] {
+    let head = match frame.get(1).map_or(0, |len| len & 0x7f) {
+        126 => 4,
+        127 => 10,
+        _ => 2,
+    };
+    frame.get(head..).unwrap_or_default()
+}
+
 /// Appends a masked frame: what a client writes. `fin` false begins or goes on with a fragmented message.
 pub fn write_masked_frame(opcode: Opcode, fin: bool, body: &[u8], mask: [u8; 4], out: &mut Vec<u8>) {
     write_head_with(opcode, fin, body.len(), true, out);
@@ -496,7 +544,8 @@ mod tests {
     use proptest::prelude::{any, prop_assert_eq, proptest};
 
     use super::{
-        Fault, FrameReader, Incoming, Limits, Opcode, Side, accept_key, close_body, write_frame, write_masked_frame,
+        Fault, FrameReader, Incoming, Limits, Opcode, Packed, Side, accept_key, body_of, close_body,
+        write_deflated_frame, write_frame, write_masked_frame,
     };
 
     const LIMITS: Limits = Limits::FROM_CLIENT;
@@ -579,6 +628,69 @@ mod tests {
         for opcode in (3..8).chain(11..16) {
             refused(&[masked(0x80 | opcode, b"")], 1002);
         }
+    }
+
+    fn read_deflating(frames: &[Vec<u8>]) -> Result<Vec<Incoming>, u16> {
+        let limits = Limits { deflate: true, ..LIMITS };
+        let bytes = frames.concat();
+        let read = |step: usize| {
+            let (mut reader, mut got) = (FrameReader::new(), Vec::new());
+            for mut input in bytes.chunks(step) {
+                while let Some(incoming) =
+                    reader.next(Side::Server, &limits, &mut input, Mono(0)).map_err(Fault::code)?
+                {
+                    got.push(incoming);
+                }
+            }
+            Ok(got)
+        };
+        let whole = read(bytes.len());
+        assert!([1, 2, 3, 7].iter().all(|step| read(*step) == whole), "the same answer whatever the cut");
+        whole
+    }
+
+    #[test]
+    fn a06_the_first_frame_of_a_message_may_say_that_it_is_compressed_where_that_was_agreed_on() {
+        let packed = |is_text, body: &[u8]| Incoming::Deflated(Packed { is_text, body: body.to_vec() });
+        let got = read_deflating(&[masked(0xc1, b"\xff\xfe"), masked(0xc2, b"b"), masked(0x81, b"plain")]);
+        assert_eq!(got, Ok(vec![packed(true, b"\xff\xfe"), packed(false, b"b"), text("plain")]));
+        let parts =
+            [masked(0x41, b"\xff"), masked(0x89, b"p"), masked(0x00, b"\xfe"), masked(0x80, b""), masked(0x81, b"x")];
+        assert_eq!(read_deflating(&parts), Ok(vec![Incoming::Ping(b"p".into()), packed(true, b"\xff\xfe"), text("x")]));
+        // Not later frames, control frames or the other bits; and a plain message is checked as ever.
+        for frames in [
+            vec![masked(0x41, b"a"), masked(0xc0, b"b")],
+            vec![masked(0x01, b"a"), masked(0xc0, b"b")],
+            vec![masked(0xc9, b"")],
+            vec![masked(0xca, b"")],
+            vec![masked(0xc8, b"")],
+            vec![masked(0xe1, b"")],
+            vec![masked(0xd1, b"")],
+            vec![masked(0xc3, b"")],
+        ] {
+            assert_eq!(read_deflating(&frames), Err(1002), "{frames:x?}");
+        }
+        assert_eq!(read_deflating(&[masked(0xc1, b""), masked(0x81, b"\xff")]), Err(1007));
+    }
+
+    #[test]
+    fn a13_a_compressed_message_has_the_limits_of_any_other_before_it_is_opened() {
+        assert_eq!(read_deflating(&[masked(0xc1, &vec![0; 16 * 1024 + 1])]), Err(1009));
+        assert_eq!(read_deflating(&[masked(0x41, &vec![0; 16 * 1024]), masked(0x80, b"y")]), Err(1009));
+        let bomb: Vec<Vec<u8>> = std::iter::once(masked(0x41, b"")).chain((0..8).map(|_| masked(0x00, b""))).collect();
+        assert_eq!(read_deflating(&bomb), Err(1009));
+    }
+
+    #[test]
+    fn the_body_of_a_written_frame_is_found_again() {
+        for len in [0, 125, 126, 65_535, 65_536] {
+            let (mut frame, mut deflated) = (Vec::new(), Vec::new());
+            write_frame(Opcode::Text, &vec![7; len], &mut frame);
+            write_deflated_frame(Opcode::Text, &vec![7; len], &mut deflated);
+            assert!(body_of(&frame) == vec![7; len] && body_of(&deflated) == vec![7; len]);
+            assert_eq!((frame[0], deflated[0]), (0x81, 0xc1));
+        }
+        assert!(body_of(&[]).is_empty() && body_of(&[0x81, 126]).is_empty());
     }
 
     #[test]

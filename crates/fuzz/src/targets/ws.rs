@@ -10,7 +10,7 @@ use grandstand_wire::ws::{FrameReader, Incoming, Limits, Side};
 
 use crate::bytes::{number, outcome, text, ways};
 
-const SMALL: Limits = Limits { message_bytes: 40, fragments: 3, assembly: Duration::from_secs(5) };
+const SMALL: Limits = Limits { message_bytes: 40, fragments: 3, assembly: Duration::from_secs(5), deflate: false };
 
 pub fn generate(rng: &mut Rng) -> Vec<u8> {
     let choice = if rng.chance(3, 4) { 0 } else { rng.below(4) as u8 };
@@ -107,6 +107,7 @@ pub fn check(input: &[u8]) -> u64 {
             Incoming::Ping(_) => 4,
             Incoming::Pong(_) => 8,
             Incoming::Close(..) => 16,
+            Incoming::Deflated(_) => 32,
         }
     });
     outcome(&[u64::from(choice & 3), kinds, u64::from(want.1.unwrap_or(0)), u64::from(idle)])

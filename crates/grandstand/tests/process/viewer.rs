@@ -19,7 +19,8 @@ pub enum Rung {
 
 pub const RUNGS: [Rung; 3] = [Rung::WebSocket, Rung::Sse, Rung::Poll];
 
-const LIMITS: Limits = Limits { message_bytes: 1 << 24, fragments: 64, assembly: Duration::from_secs(30) };
+const LIMITS: Limits =
+    Limits { message_bytes: 1 << 24, fragments: 64, assembly: Duration::from_secs(30), deflate: false };
 
 pub struct Viewer {
     rung: Rung,
@@ -172,7 +173,7 @@ impl Viewer {
                         },
                         Incoming::Ping(body) => self.write(Opcode::Pong, &body),
                         Incoming::Close(code, _) => self.closed = Some(code.unwrap_or(1005)),
-                        Incoming::Pong(_) | Incoming::Binary(_) => {}
+                        Incoming::Pong(_) | Incoming::Binary(_) | Incoming::Deflated(_) => {}
                     }
                 }
                 self.bytes = input.to_vec();

@@ -269,6 +269,23 @@ fn rooms(control: &Control, page: &mut Page) {
         "Frames encoded; the difference is what sharing saved.",
         read(&m.encoded),
     );
+    page.one(
+        "grandstand_gateway_frames_deflated_total",
+        COUNTER,
+        "frames",
+        "Frames that went compressed; their bytes above are the compressed ones.",
+        read(&m.packed),
+    );
+    page.one(
+        "grandstand_gateway_deflate_saved_bytes_total",
+        COUNTER,
+        "bytes",
+        "Bytes that compressing kept off the wire.",
+        read(&m.saved),
+    );
+    let name = "grandstand_gateway_deflate_seconds_total";
+    page.family(name, COUNTER, "seconds", "Time that compressing took; each frame once for all who share it.");
+    page.line(name, &[], read(&m.packing_ns) as f64 / 1e9);
     let name = "grandstand_gateway_delivered_total";
     page.family(name, COUNTER, "events", "Room events given to viewers, by lane and by where they came from.");
     for hop in Hop::ALL {

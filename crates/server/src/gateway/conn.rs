@@ -9,8 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use bytes::{Buf, Bytes};
 use grandstand_core::time::Mono;
-use grandstand_wire::ws::FrameReader;
 
+use super::echo::Echo;
 use super::socket::{Got, Socket};
 use super::viewer::Viewer;
 use super::web::Http;
@@ -53,7 +53,7 @@ pub enum Kind {
     Http(Box<Http>),
     Viewer(Box<Viewer>),
     /// Says back what it hears; for conformance tests alone.
-    Echo(Box<FrameReader>),
+    Echo(Box<Echo>),
     /// Said its last word: reads to the other side's end, so that the word is not lost to a reset.
     Lingering {
         until: Mono,

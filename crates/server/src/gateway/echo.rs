@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use grandstand_wire::deflate::Deflater;
 use grandstand_wire::http::{self, Head};
 use grandstand_wire::ws::{self, FrameReader, Incoming, Limits, Opcode, Side};
 
@@ -13,7 +14,15 @@ use super::conn::Kind;
 use super::worker::{LINGER, Worker};
 
 pub const PATH: &str = "/v1/test/echo";
-const LIMITS: Limits = Limits { message_bytes: 1 << 20, fragments: 1_024, assembly: Duration::from_secs(30) };
+const LIMITS: Limits =
+    Limits { message_bytes: 1 << 20, fragments: 1_024, assembly: Duration::from_secs(30), deflate: false };
+
+/// One connection that is said back to.
+pub struct Echo {
+    reader: FrameReader,
+    /// Where compression was agreed on. Its own, in the window this client asked for: what is said back is shared by nobody.
+    deflater: Option<Deflater>,
+}
 
 pub fn is_asked_for() -> bool {
     std::env::var_os("GRANDSTAND_TEST_ECHO").is_some_and(|v| !v.is_empty())
@@ -31,22 +40,31 @@ impl Worker {
         http::write_header("upgrade", b"websocket", &mut out);
         http::write_header("connection", b"Upgrade", &mut out);
         http::write_header("sec-websocket-accept", upgrade.accept.as_bytes(), &mut out);
+        let deflate = upgrade.deflate.filter(|_| self.shared.settings.deflate);
+        if let Some(agreed) = deflate {
+            http::write_header("sec-websocket-extensions", agreed.answer().as_bytes(), &mut out);
+        }
         http::end_head(&mut out);
-        self.conns[slot].kind = Kind::Echo(Box::default());
+        let deflater = deflate.map(|agreed| Deflater::within(agreed.reach()));
+        self.conns[slot].kind = Kind::Echo(Box::new(Echo { reader: FrameReader::new(), deflater }));
         self.send(slot, out.into());
     }
 
     pub(super) fn on_echo_bytes(&mut self, slot: usize, mut input: &[u8]) {
         let now = self.now;
         loop {
-            let Some(Kind::Echo(reader)) = self.conns.get_mut(slot).map(|c| &mut c.kind) else { return };
-            let reader: &mut FrameReader = reader;
-            let (opcode, body) = match reader.next(Side::Server, &LIMITS, &mut input, now) {
+            let Some(Kind::Echo(echo)) = self.conns.get_mut(slot).map(|c| &mut c.kind) else { return };
+            let limits = Limits { deflate: echo.deflater.is_some(), ..LIMITS };
+            let incoming = match echo.reader.next(Side::Server, &limits, &mut input, now) {
+                Ok(Some(Incoming::Deflated(packed))) => self.inflater.open(packed, limits.message_bytes).map(Some),
+                incoming => incoming,
+            };
+            let (opcode, body) = match incoming {
                 Ok(None) => return,
                 Ok(Some(Incoming::Text(text))) => (Opcode::Text, text.into_bytes()),
                 Ok(Some(Incoming::Binary(body))) => (Opcode::Binary, body),
                 Ok(Some(Incoming::Ping(body))) => (Opcode::Pong, body),
-                Ok(Some(Incoming::Pong(_))) => continue,
+                Ok(Some(Incoming::Pong(_) | Incoming::Deflated(_))) => continue,
                 Ok(Some(Incoming::Close(code, reason))) => {
                     let body = code.map_or_else(Vec::new, |code| ws::close_body(code, &reason));
                     return self.end_echo(slot, &body);
@@ -54,7 +72,13 @@ impl Worker {
                 Err(fault) => return self.end_echo(slot, &ws::close_body(fault.code(), fault.reason())),
             };
             let mut out = Vec::with_capacity(body.len() + 10);
-            ws::write_frame(opcode, &body, &mut out);
+            let Some(Kind::Echo(echo)) = self.conns.get_mut(slot).map(|c| &mut c.kind) else { return };
+            let deflater = echo.deflater.as_mut().filter(|_| opcode != Opcode::Pong);
+            // Longer or not: the suites take no answer but a compressed one. Bytes that are like nothing grow by 5 in 16 KiB.
+            match deflater.and_then(|d| d.pack(&body, body.len() + body.len() / 8 + 64)) {
+                Some(packed) => ws::write_deflated_frame(opcode, packed, &mut out),
+                None => ws::write_frame(opcode, &body, &mut out),
+            }
             self.send(slot, out.into());
         }
     }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use grandstand_core::ids::Position;
 use grandstand_core::names::UserId;
 use grandstand_core::routing::stable_hash;
+use grandstand_wire::deflate::{Deflater, Reach};
 use grandstand_wire::ws::{self, Opcode};
 use grandstand_wire::{event, json, sse};
 
@@ -68,6 +69,23 @@ pub fn encode(transport: Transport, events: &[Out<'_>]) -> Bytes {
         Transport::Poll => unreachable!("a poll is answered, not streamed to"),
     }
     out.into()
+}
+
+/// Bodies shorter than this go as they are: less than a tenth of a packet would be saved. Source: docs/decisions/0019-deflate.md.
+const DEFLATE_FROM: usize = 512;
+
+/// Whether a shared frame with a body of `len` bytes goes packed to a viewer. This is the one place that decides it: a room
+/// whose viewers are each sent a pick of their own has nothing to share, and will say no here.
+pub fn is_worth_packing(len: usize, reach: Reach) -> bool {
+    len >= DEFLATE_FROM && reach.holds(len)
+}
+
+/// A WebSocket frame with its body packed; `None` when that is not shorter.
+pub fn pack(frame: &[u8], deflater: &mut Deflater) -> Option<Bytes> {
+    let packed = deflater.pack_shorter(ws::body_of(frame))?;
+    let mut out = Vec::with_capacity(packed.len() + 10);
+    ws::write_deflated_frame(Opcode::Text, packed, &mut out);
+    Some(out.into())
 }
 
 /// The body of a poll's answer.

@@ -53,7 +53,13 @@ impl Worker {
         let mut pings: Vec<Vec<u8>> = Vec::new();
         loop {
             let Some(viewer) = self.viewer(slot) else { return };
-            match viewer.reader.next(Side::Server, &Limits::FROM_CLIENT, &mut input, now) {
+            let limits = Limits { deflate: viewer.reach.is_agreed(), ..Limits::FROM_CLIENT };
+            let incoming = match viewer.reader.next(Side::Server, &limits, &mut input, now) {
+                Ok(Some(Incoming::Deflated(packed))) => self.inflater.open(packed, limits.message_bytes).map(Some),
+                incoming => incoming,
+            };
+            let Some(viewer) = self.viewer(slot) else { return };
+            match incoming {
                 Ok(None) => break,
                 Ok(Some(Incoming::Text(text))) => self.on_text(slot, &text),
                 Ok(Some(Incoming::Binary(_))) => {
@@ -69,7 +75,7 @@ impl Worker {
                     }
                     pings.push(body);
                 }
-                Ok(Some(Incoming::Pong(_))) => {}
+                Ok(Some(Incoming::Pong(_) | Incoming::Deflated(_))) => {}
                 Ok(Some(Incoming::Close(code, _))) => return self.on_close_frame(slot, code),
                 Err(fault) => return self.fail(slot, fault),
             }

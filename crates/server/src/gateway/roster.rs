@@ -12,7 +12,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use grandstand_core::ids::{EventId, Position, Pseq};
@@ -23,7 +23,8 @@ use grandstand_core::viewer::merge::{Leave, MergeWindow};
 use grandstand_core::viewer::ring::{self, Pushed, Ring};
 use grandstand_core::viewer::walk::{self, Place, Plan, Step, Walk};
 use grandstand_wire::codes::CloseCode;
-use grandstand_wire::event;
+use grandstand_wire::deflate::{Deflater, Reach};
+use grandstand_wire::{event, ws};
 
 use super::conn::{Conn, Kind, Sent};
 use super::frames::{self, Marks, Out, UserMark};
@@ -104,6 +105,8 @@ pub(super) struct Seat {
     pub slot: u32,
     pub user: UserMark,
     pub transport: Transport,
+    /// What it takes packed.
+    reach: Reach,
     pub place: Place,
     /// Version of the room's latest values it was told.
     latest: u16,
@@ -124,6 +127,9 @@ struct After {
     /// By transport.
     frames: [u64; 3],
     bytes: [u64; 3],
+    /// Frames that went packed, and the bytes that made them shorter.
+    packed: u64,
+    saved: u64,
     assertions_failed: u64,
 }
 
@@ -133,6 +139,8 @@ struct Frame {
     /// Users whose copy may differ.
     marks: Marks,
     web_socket: Option<Bytes>,
+    /// The same packed; not there although it was tried: it would not be shorter.
+    packed: Option<Option<Bytes>>,
     sse: Option<Bytes>,
 }
 
@@ -382,7 +390,7 @@ impl Worker {
     pub(super) fn seat(&mut self, slot: usize, member: usize, place: Place) {
         let Some(viewer) = self.viewer(slot) else { return };
         let user = viewer.identity.as_ref().map_or(UserMark::default(), |who| UserMark::of(&who.user));
-        let transport = viewer.transport;
+        let (transport, reach) = (viewer.transport, viewer.reach);
         let place_in = viewer.member_mut(member);
         assert!(place_in.seat == NOWHERE, "a viewer sits once in a room");
         place_in.joining = None;
@@ -391,7 +399,7 @@ impl Worker {
         let seat = room.seats.len();
         // hello has said the newest values.
         let latest = if self.away { room.latest.version.wrapping_sub(1) } else { room.latest.version };
-        room.seats.push(Seat { slot: slot as u32, user, transport, place, latest });
+        room.seats.push(Seat { slot: slot as u32, user, transport, reach, place, latest });
         room.empty_since = None;
         room.tally.viewers.fetch_add(1, Ordering::Relaxed);
         if let Some(viewer) = self.viewer(slot) {
@@ -511,6 +519,7 @@ impl Worker {
         let Room { id, ring, seats, retracts, tally, latest, refill, .. } = room;
         let mut tour = Tour::new(id, latest, ring, retracts, now);
         tour.refilling = refill.is_some();
+        tour.deflater = Some(&mut self.deflater);
         let mut visited = 0;
         while next < seats.len() {
             if visited % CLOCK_EVERY == 0 && visited > 0 && clock::mono() >= until {
@@ -527,13 +536,16 @@ impl Worker {
                 tour.serve_guarded(seat, conn, &mut after);
             }
         }
-        let encoded = tour.n_encoded;
+        let (encoded, packing) = (tour.n_encoded, tour.packing);
         let done = next >= seats.len();
         tally.delivered.fetch_add(after.delivered.total(), Ordering::Relaxed);
         tally.skipped.fetch_add(after.skipped, Ordering::Relaxed);
         let room = &mut self.rooms[idx];
         room.next_seat = (!done).then_some(next);
         add(&self.shared.metrics.encoded, encoded);
+        if packing > Duration::ZERO {
+            add(&self.shared.metrics.packing_ns, packing.as_nanos() as u64);
+        }
         self.finish(idx, after);
         if done {
             self.note_walk(idx);
@@ -583,6 +595,10 @@ impl Worker {
         for (idx, frames) in after.frames.into_iter().enumerate().filter(|(_, n)| *n > 0) {
             add(&metrics.frames[idx], frames);
             add(&metrics.bytes[idx], after.bytes[idx]);
+        }
+        if after.packed > 0 {
+            add(&metrics.packed, after.packed);
+            add(&metrics.saved, after.saved);
         }
         metrics.add_delivered(Hop::Walk, after.delivered);
         if after.skipped > 0 {
@@ -689,6 +705,14 @@ fn is_own(piece: &Piece, reader: Option<&UserId>) -> bool {
     matches!((&piece.author, reader), (Some((author, _)), Some(reader)) if author == reader)
 }
 
+/// What one viewer is written.
+struct Framed {
+    bytes: Bytes,
+    n_events: ByLane,
+    /// By how much packing made it shorter.
+    saved: usize,
+}
+
 /// One walk with the frames it shares.
 struct Tour<'r> {
     walk: Walk<'r, Arc<Piece>>,
@@ -697,6 +721,9 @@ struct Tour<'r> {
     latest: &'r Latest,
     frames: Vec<Frame>,
     n_encoded: u64,
+    /// Nothing is packed for a viewer that is brought to the head alone.
+    deflater: Option<&'r mut Deflater>,
+    packing: Duration,
     now: Mono,
     /// What lies before the floor is on its way: who stands there waits.
     refilling: bool,
@@ -711,7 +738,18 @@ impl<'r> Tour<'r> {
         now: Mono,
     ) -> Tour<'r> {
         let walk = Walk::new(ring, walk::Limits::default(), now);
-        Tour { walk, retracts, room, latest, frames: Vec::new(), n_encoded: 0, now, refilling: false }
+        Tour {
+            walk,
+            retracts,
+            room,
+            latest,
+            frames: Vec::new(),
+            n_encoded: 0,
+            deflater: None,
+            packing: Duration::ZERO,
+            now,
+            refilling: false,
+        }
     }
 
     /// [`Tour::serve`]; a failed assertion ends that viewer's connection alone.
@@ -759,7 +797,7 @@ impl<'r> Tour<'r> {
                     return;
                 }
             };
-            let (bytes, n_events) = self.frame(&plan, seat, conn);
+            let Framed { bytes, n_events, saved } = self.frame(&plan, seat, conn);
             if bytes.is_empty() {
                 // Only what others wrote for themselves.
                 seat.place.advance(&plan);
@@ -771,6 +809,8 @@ impl<'r> Tour<'r> {
                     seat.place.advance(&plan);
                     after.frames[seat.transport as usize] += 1;
                     after.bytes[seat.transport as usize] += bytes.len() as u64;
+                    after.packed += u64::from(saved > 0);
+                    after.saved += saved as u64;
                     after.delivered.add_all(n_events);
                     after.skipped += plan.skipped.map_or(0, |s| s.count);
                 }
@@ -808,7 +848,7 @@ impl<'r> Tour<'r> {
         }
     }
 
-    fn frame(&mut self, plan: &Plan, seat: &Seat, conn: &Conn) -> (Bytes, ByLane) {
+    fn frame(&mut self, plan: &Plan, seat: &Seat, conn: &Conn) -> Framed {
         let at = match self.frames.iter().position(|f| f.plan == *plan) {
             Some(at) => at,
             None => {
@@ -816,7 +856,7 @@ impl<'r> Tour<'r> {
                 if self.frames.len() == FRAMES_KEPT {
                     self.frames.remove(0);
                 }
-                self.frames.push(Frame { plan: *plan, n_events, marks, web_socket: None, sse: None });
+                self.frames.push(Frame { plan: *plan, n_events, marks, web_socket: None, packed: None, sse: None });
                 self.frames.len() - 1
             }
         };
@@ -825,22 +865,33 @@ impl<'r> Tour<'r> {
             && let Some(who) = &viewer.identity
             && self.walk.entries(plan).any(|e| is_own(&e.payload, Some(&who.user)))
         {
-            return self.encode(plan, seat.transport, Some(&who.user));
+            let (bytes, n_events) = self.encode(plan, seat.transport, Some(&who.user));
+            return Framed { bytes, n_events, saved: 0 };
         }
         let known = match seat.transport {
             Transport::WebSocket => self.frames[at].web_socket.clone(),
             _ => self.frames[at].sse.clone(),
         };
-        if let Some(bytes) = known {
-            return (bytes, self.frames[at].n_events);
-        }
-        let (bytes, n_events) = self.encode(plan, seat.transport, None);
+        let bytes = known.unwrap_or_else(|| self.encode(plan, seat.transport, None).0);
         let frame = &mut self.frames[at];
+        let n_events = frame.n_events;
         match seat.transport {
             Transport::WebSocket => frame.web_socket = Some(bytes.clone()),
             _ => frame.sse = Some(bytes.clone()),
         }
-        (bytes, n_events)
+        let worth = seat.reach.is_agreed() && frames::is_worth_packing(ws::body_of(&bytes).len(), seat.reach);
+        if let (true, Some(deflater)) = (worth, &mut self.deflater) {
+            let packed = frame.packed.get_or_insert_with(|| {
+                let start = Instant::now();
+                let packed = frames::pack(&bytes, deflater);
+                self.packing += start.elapsed();
+                packed
+            });
+            if let Some(packed) = packed {
+                return Framed { saved: bytes.len() - packed.len(), bytes: packed.clone(), n_events };
+            }
+        }
+        Framed { bytes, n_events, saved: 0 }
     }
 
     fn measure(&self, plan: &Plan) -> (ByLane, Marks) {

@@ -99,6 +99,9 @@ impl Worker {
                 if opening.offered {
                     http::write_header("sec-websocket-protocol", b"grandstand.v1", &mut out);
                 }
+                if let Some(agreed) = opening.deflate {
+                    http::write_header("sec-websocket-extensions", agreed.answer().as_bytes(), &mut out);
+                }
             }
             Transport::Sse => {
                 http::write_status(200, &mut out);

@@ -20,6 +20,7 @@ use grandstand_core::ids::Position;
 use grandstand_core::names::RoomId;
 use grandstand_core::viewer::session::{Credential, Session, Start};
 use grandstand_wire::codes::{CloseCode, ErrorCode};
+use grandstand_wire::deflate::{Agreed, Reach};
 use grandstand_wire::http::{self, Head};
 use grandstand_wire::limits;
 use grandstand_wire::ws::FrameReader;
@@ -120,7 +121,7 @@ impl Worker {
             Route::Stream(transport) => transport,
             Route::Renewal => return self.ask_renewal(slot, room, body, origin.as_deref(), keep_alive),
         };
-        let mut accept = None;
+        let (mut accept, mut deflate) = (None, None);
         if transport == Transport::WebSocket {
             match http::upgrade(head) {
                 // Nothing may come between the request and its answer; what did is not guessed at.
@@ -128,7 +129,10 @@ impl Worker {
                     let refusal = http::Refusal { status: 400, reason: "bytes before the upgrade's answer" };
                     return self.refuse_request(slot, refusal);
                 }
-                Ok(Some(upgrade)) => accept = Some(upgrade.accept),
+                Ok(Some(upgrade)) => {
+                    accept = Some(upgrade.accept);
+                    deflate = upgrade.deflate.filter(|_| self.shared.settings.deflate);
+                }
                 Ok(None) => {
                     let refusal = http::Refusal { status: 426, reason: "this route is a WebSocket" };
                     return self.refuse_request(slot, refusal);
@@ -204,10 +208,11 @@ impl Worker {
             identity,
             nonce,
             reader: FrameReader::new(),
+            reach: deflate.map_or(Reach::default(), Agreed::reach),
             held: None,
             rare: stub.map(|stub| Box::new(Rare { stub: Some(stub), ..Rare::default() })),
             first: Member::nowhere(),
-            opening: Some(Box::new(Opening { accept, offered, origin, keep_alive, poll })),
+            opening: Some(Box::new(Opening { accept, offered, deflate, origin, keep_alive, poll })),
             alive_at: now + limits::PING_MAX,
             pinged: false,
             control: now,

@@ -22,6 +22,7 @@ use tokio::sync::mpsc;
 
 mod admission;
 mod away;
+mod deflate;
 mod refill;
 
 use super::{Deps, Gateway, Settings, StreamLimits};
@@ -120,8 +121,24 @@ fn stage_with(n_workers: u16, stream_limits: StreamLimits) -> Stage {
     stage_behind(n_workers, stream_limits, &[], false)
 }
 
+/// A gateway that agrees to compression, or not.
+fn stage_of(n_workers: u16, deflate: bool) -> Stage {
+    let limits = StreamLimits { per_user: 3, per_address: 64, total: None, per_room: None };
+    stage_set(n_workers, limits, &[], false, deflate)
+}
+
 /// A gateway behind trusted proxies.
 fn stage_behind(n_workers: u16, stream_limits: StreamLimits, trusted: &[&str], proxy_protocol: bool) -> Stage {
+    stage_set(n_workers, stream_limits, trusted, proxy_protocol, true)
+}
+
+fn stage_set(
+    n_workers: u16,
+    stream_limits: StreamLimits,
+    trusted: &[&str],
+    proxy_protocol: bool,
+    deflate: bool,
+) -> Stage {
     let (shard, ends) = ShardHandle::new();
     let workers = Workers::new(n_workers);
     let log = Arc::new(Mutex::new(Log { epoch: 7, seq: 1, ..Log::default() }));
@@ -194,6 +211,7 @@ fn stage_behind(n_workers: u16, stream_limits: StreamLimits, trusted: &[&str], p
         development: true,
         stream_limits,
         exempt: vec![],
+        deflate,
         tls: None,
         http2: None,
         trusted_proxies: trusted.iter().map(|n| crate::auth::door::Network::parse(n).unwrap()).collect(),

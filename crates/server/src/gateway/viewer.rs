@@ -11,6 +11,7 @@ use grandstand_core::names::{ClientMsgId, RoomId};
 use grandstand_core::time::Mono;
 use grandstand_core::viewer::session::Session;
 use grandstand_core::viewer::walk::{Place, Skipped};
+use grandstand_wire::deflate::{Agreed, Reach};
 use grandstand_wire::op;
 use grandstand_wire::ws::{FrameReader, Limits};
 
@@ -42,6 +43,8 @@ pub struct Viewer {
     /// The half of the session's name that no other connection ever had.
     pub nonce: u64,
     pub reader: FrameReader,
+    /// What it takes packed, where that was agreed on.
+    pub reach: Reach,
     /// Counted against its limits.
     pub held: Option<Box<Held>>,
     pub rare: Option<Box<Rare>>,
@@ -134,6 +137,7 @@ pub struct Opening {
     /// `Sec-WebSocket-Accept`, and whether `grandstand.v1` was offered.
     pub accept: Option<String>,
     pub offered: bool,
+    pub deflate: Option<Agreed>,
     /// A listed foreign origin, to be named in the answer.
     pub origin: Option<String>,
     pub keep_alive: bool,

@@ -19,6 +19,7 @@ use grandstand_core::names::RoomId;
 use grandstand_core::rng::Rng;
 use grandstand_core::time::{Mono, Wall};
 use grandstand_wire::codes::{CloseCode, ErrorCode};
+use grandstand_wire::deflate::{Deflater, Inflater};
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token, Waker};
 use slab::Slab;
@@ -97,6 +98,9 @@ pub(super) struct Worker {
     pub wall: Wall,
     pub rng: Rng,
     buffer: Vec<u8>,
+    /// For all of its connections, one body at a time.
+    pub deflater: Deflater,
+    pub inflater: Inflater,
     pub n_requests: u64,
     pub draining: bool,
     /// The shard is away: nothing of it comes and nothing is asked.
@@ -161,6 +165,8 @@ impl Worker {
             wall: clock::wall(),
             rng: Rng::new(seed),
             buffer: vec![0; READ_BYTES],
+            deflater: Deflater::default(),
+            inflater: Inflater::default(),
             n_requests: 0,
             draining: false,
             away: false,
