@@ -8,13 +8,12 @@ use std::time::Instant;
 
 use grandstand_wire::sse;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 
 use crate::event::Event;
 use crate::http::{Reply, read_head};
 use crate::retry::{End, Next, Retry};
 use crate::socket::{Open, SILENCE_MAX, Socket, Turn};
-use crate::{Endpoint, Fault, seeded, segment};
+use crate::{Endpoint, Fault, seeded, segment, tls};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Transport {
@@ -42,7 +41,7 @@ enum Link {
 }
 
 struct Stream {
-    stream: TcpStream,
+    stream: tls::Stream,
     input: Vec<u8>,
     body: Body,
     reader: sse::Reader,
@@ -198,6 +197,7 @@ impl Stream {
         head.push_str("\r\n");
         let mut stream = endpoint.connect().await?;
         stream.write_all(head.as_bytes()).await?;
+        stream.flush().await?;
         let mut input = Vec::with_capacity(16 << 10);
         let (status, headers, used) = loop {
             if let Some(head) = read_head(&input)? {

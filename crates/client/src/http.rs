@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
+use crate::tls::Stream;
 use crate::{Endpoint, Fault};
 
 /// A whole answer is at most this long; exports are paged well below it.
@@ -59,7 +59,7 @@ impl Reply {
 }
 
 struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     input: Vec<u8>,
 }
 
@@ -121,6 +121,7 @@ impl Connection {
     async fn exchange(&mut self, request: &[u8]) -> Result<(Reply, bool), Fault> {
         let whole = async {
             self.stream.write_all(request).await?;
+            self.stream.flush().await?;
             self.read_reply().await
         };
         tokio::time::timeout(PATIENCE, whole)

@@ -1,6 +1,7 @@
 //! A client of a live room: publish, follow with resume, post score events, set up rooms.
 //!
 //! ```text
+//! Endpoint   where the server is, and for https whose certificates are believed
 //! Http       one keep-alive connection for calls: snapshot, score-event, room PUT
 //! Feed       one followed room; reconnects by the close-range rules and resumes from its cursor
 //! Publisher  one connection that publishes; retries with the same key until each comment is answered
@@ -17,21 +18,37 @@ pub mod retry;
 pub mod room;
 pub mod sign;
 pub mod socket;
+pub mod tls;
 
+use std::sync::Arc;
+
+use rustls::ClientConfig;
 use tokio::net::TcpStream;
 
-/// Where a server listens. Plain HTTP; TLS is for whatever stands before it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+use crate::tls::{Stream, Trust};
+
+
+/// Where a server listens. With `https` every connection is TLS, and each later one begins with a ticket of an earlier one.
+#[derive(Clone, Debug)]
 pub struct Endpoint {
     host: String,
     port: u16,
+    tls: Option<Tls>,
+}
+
+#[derive(Clone, Debug)]
+struct Tls {
+    trust: Trust,
+    config: Arc<ClientConfig>,
 }
 
 /// What a client could not do.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    #[error("not a server address: {0} (expected http://HOST:PORT)")]
+    #[error("not a server address: {0} (expected http://HOST:PORT or https://HOST:PORT)")]
     Address(String),
+    #[error("certificates to believe: {0}")]
+    Trust(String),
     #[error("the connection failed")]
     Connection(#[from] std::io::Error),
     #[error("the server broke the protocol: {0}")]
@@ -45,10 +62,18 @@ pub enum Fault {
 }
 
 impl Endpoint {
-    /// Reads `http://HOST[:PORT]`, or `HOST:PORT` alone.
+    /// Reads `http://HOST[:PORT]`, `https://HOST[:PORT]` (the system's authorities are believed), or `HOST:PORT` alone.
     pub fn parse(url: &str) -> Result<Endpoint, Fault> {
+        Endpoint::trusting(url, &Trust::System)
+    }
+
+    /// The same; with `https`, `trust` says whose certificates are believed.
+    pub fn trusting(url: &str, trust: &Trust) -> Result<Endpoint, Fault> {
         let fault = || Fault::Address(url.to_owned());
-        let rest = url.strip_prefix("http://").unwrap_or(url);
+        let (rest, usual) = match url.strip_prefix("https://") {
+            Some(rest) => (rest, 443),
+            None => (url.strip_prefix("http://").unwrap_or(url), 80),
+        };
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         if rest.is_empty() || rest.contains("://") || rest.contains(['/', '@', '?', '#', ' ']) {
             return Err(fault());
@@ -56,13 +81,19 @@ impl Endpoint {
         let (host, port) = match rest.rsplit_once(':') {
             // An IPv6 host stands in brackets; a colon inside them is no port.
             Some((host, port)) if !port.ends_with(']') => (host, port.parse().map_err(|_| fault())?),
-            _ => (rest, 80),
+            _ => (rest, usual),
         };
         let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
         if bare.is_empty() {
             return Err(fault());
         }
-        Ok(Endpoint { host: bare.to_owned(), port })
+        let tls = if usual == 443 {
+            tls::name(bare)?;
+            Some(Tls { trust: trust.clone(), config: tls::config(trust)? })
+        } else {
+            None
+        };
+        Ok(Endpoint { host: bare.to_owned(), port, tls })
     }
 
     pub fn host(&self) -> &str {
@@ -82,10 +113,22 @@ impl Endpoint {
         }
     }
 
-    pub(crate) async fn connect(&self) -> Result<TcpStream, std::io::Error> {
+    /// Whose certificates are believed, where connections are TLS.
+    pub fn trust(&self) -> Option<&Trust> {
+        self.tls.as_ref().map(|tls| &tls.trust)
+    }
+
+    pub(crate) async fn connect(&self) -> Result<Stream, std::io::Error> {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
         stream.set_nodelay(true)?;
-        Ok(stream)
+        match &self.tls {
+            None => Ok(Stream::Plain(stream)),
+            Some(Tls { config, .. }) => {
+                let name = tls::name(&self.host).map_err(std::io::Error::other)?;
+                let session = tokio_rustls::TlsConnector::from(config.clone()).connect(name, stream).await?;
+                Ok(Stream::Tls(Box::new(session)))
+            }
+        }
     }
 }
 
@@ -110,7 +153,7 @@ pub(crate) fn seeded() -> grandstand_core::rng::Rng {
 
 #[cfg(test)]
 mod tests {
-    use super::{Endpoint, segment};
+    use super::{Endpoint, Trust, segment};
 
     #[test]
     fn addresses_are_read_as_people_write_them() {
@@ -124,7 +167,9 @@ mod tests {
             let endpoint = Endpoint::parse(url).unwrap();
             assert_eq!((endpoint.host(), endpoint.port(), endpoint.authority().as_str()), (host, port, authority));
         }
-        for bad in ["", "http://", "https://a", "http://a/b", "http://a:b", "ftp://a", "http://u@a", "http://:1"] {
+        let safe = Endpoint::trusting("https://room.example", &Trust::Anyone).unwrap();
+        assert_eq!((safe.host(), safe.port(), safe.trust()), ("room.example", 443, Some(&Trust::Anyone)));
+        for bad in ["", "http://", "https://", "https://a/b", "http://a/b", "http://a:b", "ftp://a", "http://u@a", "http://:1"] {
             assert!(Endpoint::parse(bad).is_err(), "{bad:?}");
         }
     }

@@ -7,11 +7,10 @@ use base64::engine::general_purpose::STANDARD;
 use grandstand_core::rng::Rng;
 use grandstand_core::time::Mono;
 use grandstand_wire::ws::{self, FrameReader, Incoming, Limits, Opcode, Side};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf};
 
 use crate::http::read_head;
+use crate::tls::Stream;
 use crate::{Endpoint, Fault, seeded};
 
 /// What a server may send in one frame: a catch-up page of events is the largest.
@@ -30,12 +29,14 @@ pub struct Open<'a> {
 }
 
 pub struct Socket {
-    read: OwnedReadHalf,
-    write: OwnedWriteHalf,
+    read: ReadHalf<Stream>,
+    write: WriteHalf<Stream>,
     reader: FrameReader,
     input: Vec<u8>,
     used: usize,
     out: Vec<u8>,
+    /// A session may have taken what its socket has not.
+    flushed: bool,
     rng: Rng,
     start: Instant,
 }
@@ -64,6 +65,7 @@ impl Socket {
         let key: Vec<u8> = (0..16).map(|_| rng.next() as u8).collect();
         let key = STANDARD.encode(key);
         stream.write_all(upgrade(endpoint, path, open, &key).as_bytes()).await?;
+        stream.flush().await?;
         let mut input = Vec::with_capacity(16 << 10);
         let (status, headers, used) = loop {
             if let Some(head) = read_head(&input)? {
@@ -80,9 +82,9 @@ impl Socket {
         if accept != ws::accept_key(&key).as_deref() {
             return Err(Fault::Protocol("a wrong Sec-WebSocket-Accept".to_owned()));
         }
-        let (read, write) = stream.into_split();
+        let (read, write) = tokio::io::split(stream);
         let reader = FrameReader::new();
-        Ok(Socket { read, write, reader, input, used, out: Vec::new(), rng, start: Instant::now() })
+        Ok(Socket { read, write, reader, input, used, out: Vec::new(), flushed: true, rng, start: Instant::now() })
     }
 
     /// Queues one text frame; it leaves with the next [`Socket::turn`].
@@ -138,13 +140,21 @@ impl Socket {
                         Ok(read) => drop(read?),
                     }
                 }
-                wrote = self.write.write(&self.out), if !self.out.is_empty() => {
+                wrote = write_or_flush(&mut self.write, &self.out), if !self.out.is_empty() || !self.flushed => {
+                    self.flushed = self.out.is_empty();
                     self.out.drain(..wrote?);
-                    return Ok(Turn::Wrote);
+                    if !self.flushed {
+                        return Ok(Turn::Wrote);
+                    }
                 }
             }
         }
     }
+}
+
+/// How much was taken; with nothing to write, what was taken before leaves.
+async fn write_or_flush(write: &mut WriteHalf<Stream>, out: &[u8]) -> std::io::Result<usize> {
+    if out.is_empty() { write.flush().await.map(|()| 0) } else { write.write(out).await }
 }
 
 fn upgrade(endpoint: &Endpoint, path: &str, open: &Open<'_>, key: &str) -> String {
@@ -163,7 +173,7 @@ fn upgrade(endpoint: &Endpoint, path: &str, open: &Open<'_>, key: &str) -> Strin
 }
 
 async fn refused(
-    mut stream: TcpStream,
+    mut stream: Stream,
     mut input: Vec<u8>,
     status: u16,
     headers: &[(String, String)],

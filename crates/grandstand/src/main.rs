@@ -16,6 +16,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use grandstand_client::Endpoint;
 use grandstand_client::sign::Signer;
+use grandstand_client::tls::Trust;
 use grandstand_core::names::RoomId;
 
 #[derive(Parser)]
@@ -64,11 +65,22 @@ struct ServerArgs {
     /// The server's data folder, whose signing key makes a token; without `--token` this is used.
     #[arg(long, env = "GRANDSTAND_DATA", default_value = "grandstand-data")]
     data: PathBuf,
+    /// With https: believe the authorities of this PEM file, and no others, instead of the system's.
+    #[arg(long, env = "GRANDSTAND_CA", value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// With https: believe any certificate. For a server of one's own, on one's own machine.
+    #[arg(long, conflicts_with = "ca")]
+    insecure: bool,
 }
 
 impl ServerArgs {
     fn endpoint(&self) -> Result<Endpoint> {
-        Ok(Endpoint::parse(&self.url)?)
+        let trust = match &self.ca {
+            _ if self.insecure => Trust::Anyone,
+            Some(file) => Trust::File(file.clone()),
+            None => Trust::System,
+        };
+        Ok(Endpoint::trusting(&self.url, &trust)?)
     }
 
     /// The given token, or one made with the data folder's key.

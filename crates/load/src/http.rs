@@ -7,16 +7,23 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use grandstand_client::http::read_head;
 
+use crate::link::{Blocking, Door};
+use crate::run::Settings;
+
 pub struct Http {
     addr: SocketAddr,
     host: String,
     token: Option<String>,
-    stream: Option<TcpStream>,
+    door: Door,
+    stream: Option<Blocking>,
 }
 
 impl Http {
-    pub fn new(addr: SocketAddr, host: &str, token: Option<&str>) -> Http {
-        Http { addr, host: host.to_owned(), token: token.map(str::to_owned), stream: None }
+    /// Errors: as of [`Door::new`].
+    pub fn new(settings: &Settings, token: Option<&str>) -> Result<Http> {
+        let door = Door::new(settings)?;
+        let (host, token) = (settings.host.clone(), token.map(str::to_owned));
+        Ok(Http { addr: settings.addr, host, token, door, stream: None })
     }
 
     /// One call with a JSON body. A connection that ended meanwhile is made anew once.
@@ -36,16 +43,17 @@ impl Http {
         let fresh = TcpStream::connect(self.addr)?;
         fresh.set_nodelay(true)?;
         fresh.set_read_timeout(Some(Duration::from_secs(40)))?;
-        let (answer, stream) = exchange(fresh, &request)?;
+        let (answer, stream) = exchange(self.door.blocking(fresh)?, &request)?;
         self.stream = stream;
         Ok(answer)
     }
 }
 
-type Answer = ((u16, Vec<u8>), Option<TcpStream>);
+type Answer = ((u16, Vec<u8>), Option<Blocking>);
 
-fn exchange(mut stream: TcpStream, request: &str) -> Result<Answer> {
+fn exchange(mut stream: Blocking, request: &str) -> Result<Answer> {
     stream.write_all(request.as_bytes())?;
+    stream.flush()?;
     let mut bytes = Vec::new();
     let mut buffer = [0; 16 << 10];
     loop {

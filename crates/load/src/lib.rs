@@ -16,6 +16,7 @@ mod clock;
 mod event;
 mod frames;
 mod http;
+mod link;
 mod process;
 mod publishers;
 mod report;

@@ -5,16 +5,15 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use grandstand_client::http::read_head;
 use grandstand_wire::ws::{Opcode, write_masked_frame};
 use hdrhistogram::Histogram;
-use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token, Waker};
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +21,7 @@ use crate::clock::micros;
 use crate::event::{self, Kind};
 use crate::frames::{self, Cut};
 use crate::http::Http;
+use crate::link::{Door, Link};
 use crate::report::{Buckets, new_histogram};
 use crate::run::{Settings, ToWorker, say};
 use crate::viewers::Total;
@@ -51,7 +51,7 @@ pub struct Published {
 }
 
 struct Connection {
-    socket: TcpStream,
+    socket: Link,
     room: usize,
     input: Vec<u8>,
     out: VecDeque<u8>,
@@ -172,16 +172,16 @@ impl Publishers {
     }
 
     fn connect(&mut self) -> Result<()> {
+        let door = Door::new(&self.settings)?;
         for slot in 0..self.settings.publishers as usize {
             let stream = std::net::TcpStream::connect(self.settings.addr).context("connecting a publisher")?;
             stream.set_nodelay(true)?;
             let room = slot % self.settings.rooms.len();
-            let mut stream = stream;
-            let request = self.settings.upgrade(room, Some(&self.settings.token));
-            stream.write_all(request.as_bytes())?;
             stream.set_nonblocking(true)?;
-            let mut socket = TcpStream::from_std(stream);
-            self.poll.registry().register(&mut socket, Token(slot), Interest::READABLE | Interest::WRITABLE)?;
+            let mut socket = door.link(mio::net::TcpStream::from_std(stream))?;
+            self.poll.registry().register(socket.socket(), Token(slot), Interest::READABLE | Interest::WRITABLE)?;
+            let request = self.settings.upgrade(room, Some(&self.settings.token));
+            ensure!(socket.write(request.as_bytes())? == request.len(), "a fresh socket takes a request");
             self.connections.push(Connection {
                 socket,
                 room,
@@ -258,6 +258,7 @@ impl Publishers {
 
     fn flush(&mut self, slot: usize) -> Result<()> {
         let connection = &mut self.connections[slot];
+        connection.socket.flush().context("writing to the server")?;
         while connection.writable && !connection.out.is_empty() {
             let (front, _) = connection.out.as_slices();
             match connection.socket.write(front) {
@@ -273,7 +274,7 @@ impl Publishers {
     fn read(&mut self, slot: usize) -> Result<()> {
         loop {
             let connection = &mut self.connections[slot];
-            match connection.socket.read(&mut self.scratch) {
+            match connection.socket.read(&mut self.scratch, usize::MAX).map(|got| got.n) {
                 Ok(0) => bail!("the server ended a publisher's connection"),
                 Ok(n) => {
                     connection.input.extend_from_slice(&self.scratch[..n]);
@@ -379,7 +380,7 @@ type Scored = (u64, Vec<(usize, u64)>, Histogram<u64>);
 
 /// Posts score events by their schedule over one connection: how many, each acked one's room and id, and the times.
 fn post_scores(settings: &Settings, start_us: u64) -> Result<Scored> {
-    let mut http = Http::new(settings.addr, &settings.host, Some(&settings.token));
+    let mut http = Http::new(settings, Some(&settings.token))?;
     let mut micros_to_ack = new_histogram();
     let mut acked = Vec::new();
     let mut n = 0_u64;

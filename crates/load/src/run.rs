@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use grandstand_client::Endpoint;
+use grandstand_client::tls::Trust;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::micros;
@@ -71,12 +72,21 @@ impl Slow {
     }
 }
 
+/// How the server is known where connections are TLS.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Secure {
+    /// What its certificate has to say.
+    pub name: String,
+    pub trust: Trust,
+}
+
 /// A whole run, or one process's share of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Settings {
     pub addr: SocketAddr,
     /// The `Host` header.
     pub host: String,
+    pub secure: Option<Secure>,
     /// Role `backend` (and `region-ops` where rooms have to be put).
     pub token: String,
     pub rooms: Vec<String>,
@@ -111,6 +121,9 @@ impl Settings {
         Ok(Settings {
             addr: addrs.next().context("the host has no address")?,
             host: endpoint.authority(),
+            secure: endpoint
+                .trust()
+                .map(|trust| Secure { name: endpoint.host().to_owned(), trust: trust.clone() }),
             token: token.to_owned(),
             rooms: Vec::new(),
             viewers: 0,
@@ -398,7 +411,7 @@ fn settle(measure: &dyn Fn() -> Result<Option<Usage>>) -> Result<Option<Usage>> 
 }
 
 fn put_rooms(settings: &Settings) -> Result<()> {
-    let mut http = Http::new(settings.addr, &settings.host, Some(&settings.token));
+    let mut http = Http::new(settings, Some(&settings.token))?;
     for room in &settings.rooms {
         let mut change = serde_json::json!({ "justification": "a load run", "anonymous_view": true });
         if settings.score_rate > 0.0 {

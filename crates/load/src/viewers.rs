@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -13,7 +13,6 @@ use grandstand_client::http::read_head;
 use grandstand_core::rng::Rng;
 use grandstand_wire::ws::{Opcode, write_masked_frame};
 use hdrhistogram::Histogram;
-use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token, Waker};
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -21,6 +20,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::clock::micros;
 use crate::event::{self, Event, Kind};
 use crate::frames::{self, Cut};
+use crate::link::{Door, Got, Link};
 use crate::report::{Buckets, new_histogram};
 use crate::run::{Settings, ToWorker, Transport, say};
 
@@ -103,7 +103,7 @@ enum Phase {
 
 /// Kept small: one of these and a socket is all a viewer is.
 struct Viewer {
-    socket: Option<TcpStream>,
+    socket: Option<Link>,
     rest: Vec<u8>,
     room: u32,
     n: u32,
@@ -135,6 +135,7 @@ struct Cached {
 pub struct Viewers {
     settings: Arc<Settings>,
     addr: SocketAddr,
+    door: Door,
     poll: Poll,
     viewers: Vec<Viewer>,
     cache: HashMap<u32, [Cached; 2]>,
@@ -160,6 +161,7 @@ impl Viewers {
         let waker = Waker::new(poll.registry(), WAKE)?;
         let now = Instant::now();
         let addr = settings.addr;
+        let door = Door::new(&settings)?;
         let mut due = BinaryHeap::new();
         let viewers: Vec<Viewer> = (settings.first_viewer..settings.first_viewer + settings.viewers)
             .map(|n| Viewer {
@@ -189,6 +191,7 @@ impl Viewers {
         let made = Viewers {
             settings,
             addr,
+            door,
             poll,
             viewers,
             cache: HashMap::new(),
@@ -360,8 +363,8 @@ impl Viewers {
             }
             _ => {}
         }
-        let mut stream = TcpStream::from_std(socket.into());
-        self.poll.registry().register(&mut stream, Token(slot), Interest::READABLE | Interest::WRITABLE)?;
+        let mut stream = self.door.link(mio::net::TcpStream::from_std(socket.into()))?;
+        self.poll.registry().register(stream.socket(), Token(slot), Interest::READABLE | Interest::WRITABLE)?;
         viewer.socket = Some(stream);
         viewer.phase = Phase::Connecting;
         self.n_connecting += 1;
@@ -372,7 +375,8 @@ impl Viewers {
         if self.viewers[slot].phase == Phase::Connecting && writable {
             let viewer = &mut self.viewers[slot];
             let Some(socket) = &mut viewer.socket else { return };
-            let failed = socket.take_error().ok().flatten().is_some() || socket.peer_addr().is_err();
+            let tcp = socket.socket();
+            let failed = tcp.take_error().ok().flatten().is_some() || tcp.peer_addr().is_err();
             if failed {
                 return self.lost(slot, None, 250, 500);
             }
@@ -387,6 +391,8 @@ impl Viewers {
                 return self.lost(slot, None, 250, 500);
             }
             viewer.phase = Phase::Head;
+        } else if writable && self.viewers[slot].socket.as_mut().is_some_and(|s| s.flush().is_err()) {
+            return self.lost(slot, None, 100, 1_000);
         }
         self.read(slot, usize::MAX, read_closed);
     }
@@ -396,17 +402,15 @@ impl Viewers {
         loop {
             let viewer = &mut self.viewers[slot];
             let Some(socket) = &mut viewer.socket else { return };
-            let room = self.scratch.len().min(most);
-            match socket.read(&mut self.scratch[..room]) {
-                Ok(0) => return self.lost(slot, None, 100, 1_000),
-                Ok(n) => {
+            match socket.read(&mut self.scratch, most) {
+                Ok(Got { n: 0, .. }) => return self.lost(slot, None, 100, 1_000),
+                Ok(Got { n, more }) => {
                     self.seen.bytes += n as u64;
                     let buffer = std::mem::take(&mut self.scratch);
                     let alive = self.take(slot, &buffer[..n]);
-                    let drained = n < buffer.len();
                     self.scratch = buffer;
                     // Fewer bytes than fit: the socket is empty until the next edge, unless its end has come too.
-                    if !alive || (drained && !read_closed) {
+                    if !alive || !(more || read_closed) || most < usize::MAX {
                         return;
                     }
                 }
@@ -725,7 +729,7 @@ impl Viewers {
         viewer.rest = Vec::new();
         if let Some(mut socket) = viewer.socket.take() {
             // Closing takes the socket out of the poll by itself; a failure to say so first changes nothing.
-            let _ = self.poll.registry().deregister(&mut socket);
+            let _ = self.poll.registry().deregister(socket.socket());
         }
     }
 }
