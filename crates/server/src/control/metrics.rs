@@ -195,7 +195,7 @@ fn sockets(control: &Control, page: &mut Page) {
         "grandstand_gateway_streams_admitted_total",
         COUNTER,
         "streams",
-        "Streams let into a room.",
+        "New streams let into a room, as the rate counts them: a backend and a poll that goes on take no place.",
         read(&m.admitted),
     );
     page.family(
@@ -211,6 +211,9 @@ fn sockets(control: &Control, page: &mut Page) {
         let help = "New streams taken a second; absent where there is no limit.";
         page.family("grandstand_gateway_admission_rate", GAUGE, "streams", help);
         page.line("grandstand_gateway_admission_rate", &[], limit.per_second);
+        let help = "New streams taken at once, and after a pause; absent where there is no limit.";
+        page.family("grandstand_gateway_admission_burst", GAUGE, "streams", help);
+        page.line("grandstand_gateway_admission_burst", &[], limit.burst);
     }
     let draining = u64::from(control.deps.admission.is_draining());
     page.one("grandstand_gateway_draining", GAUGE, "yes", "1 while viewers are sent away.", draining);

@@ -363,7 +363,6 @@ impl Worker {
                 });
                 return self.close_with(slot, CloseCode::TooMany, Some(refused.delay));
             }
-            metrics::add(&self.shared.metrics.admitted, 1);
         } else if !viewer.identity.as_ref().is_some_and(|who| who.is_backend())
             && self.shared.streams.is_room_full(&self.rooms[idx].tally)
         {
@@ -392,7 +391,9 @@ impl Worker {
         }
         let tally = &self.rooms[idx].tally;
         let viewers = tally.viewers.load(Ordering::Relaxed).max(0) as u64;
-        self.shared.admission.admit(&tally.demand, viewers, now)
+        self.shared.admission.admit(&tally.demand, viewers, now)?;
+        metrics::add(&self.shared.metrics.admitted, 1);
+        Ok(())
     }
 
     /// Counts the stream against its user's, its address's, its room's and the gateway's limits.

@@ -76,6 +76,7 @@ fn a_backend_and_a_poll_that_goes_on_take_no_place() {
     claims.roles = Some(vec!["backend".into()]);
     let backend = format!("Authorization: Bearer {}\r\n", stage.key.mint(&claims));
     assert_eq!(stage.ws("a", &backend).next()["type"], "hello");
+    assert_eq!(read(&stage.metrics.admitted), 1, "nor are they in the count of those who do");
 }
 
 #[test]
