@@ -26,7 +26,7 @@ BINARY = str(TARGET / "release/grandstand")
 
 def load(server: Server, *args: str) -> dict:
     assert server.process
-    command = [BINARY, "load", "--url", server.url, "--data", str(server.data), "--pid", str(server.process.pid), "--json", *args]
+    command = [BINARY, "load", "--url", server.url, *server.ca, "--data", str(server.data), "--pid", str(server.process.pid), "--json", *args]
     run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 0, f"{' '.join(command)}\n{run.stdout[-3000:]}\n{run.stderr[-3000:]}"
     return json.loads(run.stdout)
@@ -47,6 +47,19 @@ def memory() -> None:
         slope = (at[15000]["rss_anon_kb"] - at[5000]["rss_anon_kb"]) / 10_000
         total = (at[15000]["rss_kb"] - at[5000]["rss_kb"]) / 10_000
         say(f"memory-{transport}", anon_kb_per_viewer=slope, rss_kb_per_viewer=total)
+
+
+FAILED: list[str] = []
+
+
+def verdict(held: bool, name: str, figures: object) -> None:
+    """A goal that is not met is told at the end, too, and is the exit code."""
+    if not held:
+        FAILED.append(f"{name}: {figures}")
+
+
+# New streams a second that the storms' server takes: 14 250 in 8.3 s less the jar. A storm is to be felt, not to be waited out.
+STORM_RATE = int(os.environ.get("BENCH_STORM_RATE", "1500"))
 
 
 def delivery() -> None:
@@ -142,15 +155,105 @@ def accept() -> None:
 
 
 def slow() -> None:
-    """5 000 viewers at 10 msg/s with two score events a second, one in ten of them slow: the others' latency against a run without."""
+    """5 000 viewers at 10 msg/s with two score events a second, one in ten of them slow: the others' latency against runs without.
+
+    Rounds of four runs in turn, each its own server. The load generator fails when a victim lacks a priority event or a comment
+    that it was not told of. Verdict: the others' p99, as the median over the rounds, rises by less than a quarter or 20 ms.
+    """
     words = ["--viewers", "5000", "--rate", "10", "--score-rate", "2", "--seconds", "30"]
-    for kind in (None, "none", "1", "1024"):
+    kinds = (None, "none", "1", "1024")
+    rounds = []
+    for n in range(PAIRS):
+        at = {}
+        for kind in kinds:
+            with Server(BINARY) as server:
+                slow = ["--slow-share", "0.1", "--slow-kind", kind] if kind else []
+                report = load(server, *words, *slow)
+            figures = {k: report[k] for k in ("comments", "scores", "slow", "closes", "reconnects")}
+            say(f"slow-{kind or 'nobody'}", round=n, **figures, rss_anon_kb=report["server"]["after"]["rss_anon_kb"])
+            at[kind] = report
+        rounds.append(at)
+    verdicts = {}
+    for kind in kinds[1:]:
+        rises = {}
+        for what in ("comments", "scores"):
+            pairs = [(at[None][what]["p99_ms"], at[kind][what]["p99_ms"]) for at in rounds]
+            ratio, more = (statistics.median(f(b, s) for b, s in pairs) for f in (lambda b, s: s / b, lambda b, s: s - b))
+            rises[what] = {"without_ms": spread([b for b, _ in pairs]), "with_ms": spread([s for _, s in pairs]), "ratio": round(ratio, 3), "more_ms": round(more, 1)}
+        grown = max(at[kind]["server"]["after"]["rss_anon_kb"] - at[None]["server"]["after"]["rss_anon_kb"] for at in rounds)
+        held = all(r["ratio"] < 1.25 or r["more_ms"] < 20 for r in rises.values()) and grown < 32 * 1024
+        complete = sum(at[kind]["slow"]["complete"] for at in rounds), sum(at[kind]["slow"]["viewers"] for at in rounds)
+        say(f"slow-{kind}-verdict", **rises, rss_anon_kb_more=grown, victims_complete=complete, held=held)
+        verdicts[kind] = held
+    verdict(all(verdicts.values()), "slow", verdicts)
+
+
+def storms(name: str, viewers: int, n: int, secure: bool, limit_s: float) -> None:
+    args = ["--set", f"admission.rate={STORM_RATE}"]
+    with Server(BINARY, args=args, secure=secure) as server:
+        words = ["--viewers", str(viewers), "--distinct-users", "--rate", "1", "--score-rate", "1", "--storm", "--storms", str(n)]
+        report = load(server, *words)
+    rounds = report["storms"]
+    for at, r in enumerate(rounds):
+        say(f"{name}-{at + 1}", **{k: r[k] for k in ("dropped", "back", "half_s", "most_s", "all_s", "closes", "broke", "admitted_in_a_second", "told", "usage")}, stayers_score_p99_ms=r["stayers_scores"]["p99_ms"])
+    gaps = sum(r["told"]["ring"] + r["told"]["log"] for r in rounds)
+    from_ring = sum(r["told"]["ring"] for r in rounds) / gaps
+    slowest = max(r["all_s"] for r in rounds)
+    score_p99 = statistics.median(r["stayers_scores"]["p99_ms"] for r in rounds)
+    over = max(r["told"]["over_limit"] for r in rounds)
+    held = {"all_back": slowest <= limit_s, "ring": from_ring >= 0.95, "stayers": score_p99 < 800, "limit": over == 0}
+    say(f"{name}-verdict", all_back_s=spread([r["all_s"] for r in rounds]), from_ring=from_ring, stayers_score_p99_ms=score_p99, over_limit=over, **held)
+    verdict(all(held.values()), name, held)
+
+
+def storm() -> None:
+    """15 000 viewers of one room dropped at once, ten times in a row, plain and over TLS; drift of memory, descriptors and threads fails the run."""
+    storms("storm", 15_000, 10, False, 20)
+    storms("storm-tls", 15_000, 10, True, 60)
+
+
+def storm_short() -> None:
+    """The same with 3 000 viewers and two storms."""
+    storms("storm-short", 3_000, 2, False, 20)
+    storms("storm-short-tls", 3_000, 2, True, 60)
+
+
+def crowd() -> None:
+    """10 000 viewers at 5 msg/s: WebSocket alone, then a mix with each transport apart."""
+    for transport in ("ws", "mix"):
         with Server(BINARY) as server:
-            slow = ["--slow-share", "0.1", "--slow-kind", kind] if kind else []
-            report = load(server, *words, *slow)
-            end = report["server"]["after"]
-        figures = {k: report[k] for k in ("comments", "scores", "slow", "closes", "reconnects")}
-        say(f"slow-{kind or 'nobody'}", **figures, rss_anon_kb=end["rss_anon_kb"])
+            report = load(server, "--viewers", "10000", "--rate", "5", "--score-rate", "1", "--seconds", "60", "--transport", transport)
+        by = report["comments_by"]
+        say(f"crowd-{transport}", comments_by=by, scores_by=report["scores_by"], skipped=report["skipped"], cpu_percent=report["server"]["cpu_percent"])
+        # A long-poll is answered at most once a second by contract, so it is told and not judged.
+        held = {t: c["p50_ms"] < 200 and c["p99_ms"] < 500 and c["p999_ms"] < 1_200 for t, c in by.items() if t != "poll"}
+        verdict(all(held.values()), f"crowd-{transport}", held)
+
+
+def processes(pid: int) -> list[int]:
+    """A process and those it started."""
+    children = (Path("/proc") / str(pid) / "task" / str(pid) / "children").read_text().split()
+    return [pid, *(p for child in children for p in processes(int(child)))]
+
+
+def idle() -> None:
+    """100 000 viewers held by six gateway processes; each is then given everything that is published."""
+    viewers, gateways, rate = int(os.environ.get("BENCH_IDLE", "100000")), 6, 2_500
+    with Server(BINARY, args=["--gateways", str(gateways)]) as server:
+        assert server.process
+        pids = processes(server.process.pid)
+        words = [word for pid in pids[1:] for word in ("--pid", str(pid))]
+        words += ["--viewers", str(viewers), "--connect-rate", str(rate), "--rate", "0.1", "--score-rate", "0.1", "--seconds", "30"]
+        start = time.perf_counter()
+        report = load(server, *words)
+        took = time.perf_counter() - start
+    usage = report["server"]
+    growth = (usage["connected"]["rss_anon_kb"] - usage["before"]["rss_anon_kb"]) / viewers
+    connect_us = (usage["connected"]["cpu_us"] - usage["before"]["cpu_us"]) / viewers
+    say("idle", viewers=report["viewers"], processes=len(pids), seconds=took, anon_kb_per_viewer=growth, cpu_us_per_connection=connect_us,
+        rss_kb=usage["connected"]["rss_kb"], rss_anon_kb=usage["connected"]["rss_anon_kb"], comments=report["comments"], scores=report["scores"],
+        published=report["acked"], scores_published=report["scores_acked"], reconnects=report["reconnects"])
+    verdict(report["viewers"] == viewers, "idle", report["viewers"])
 
 
 def publish() -> None:
@@ -224,7 +327,7 @@ def build() -> None:
     subprocess.run(["rm", "-rf", str(target)], check=True)
 
 
-FIGURES = [memory, delivery, fanout, accept, slow, publish, latency, snapshot, recovery, build]
+FIGURES = [memory, delivery, fanout, accept, slow, storm_short, storm, crowd, idle, publish, latency, snapshot, recovery, build]
 
 
 def main(only: list[str]) -> None:
@@ -237,6 +340,7 @@ def main(only: list[str]) -> None:
     for figure in FIGURES:
         if not only or figure.__name__ in only:
             figure()
+    assert not FAILED, "goals that were not met:\n" + "\n".join(FAILED)
 
 
 main(sys.argv[1:])

@@ -15,14 +15,18 @@ from pathlib import Path
 class Server:
     """`grandstand serve` on a free loopback port with a data folder of its own."""
 
-    def __init__(self, binary: str, env: dict[str, str] | None = None, args: list[str] | None = None) -> None:
+    def __init__(self, binary: str, env: dict[str, str] | None = None, args: list[str] | None = None, secure: bool = False) -> None:
         self.binary = binary
         self.env = {**os.environ, **(env or {})}
-        self.args = args or []
+        self.args = list(args or [])
+        # What a tool of the binary needs to believe this server.
+        self.ca: list[str] = []
         self.data = Path(tempfile.mkdtemp(prefix="grandstand-test-"))
         self.listen = "127.0.0.1:0"
         self.process: subprocess.Popen[str] | None = None
         self.url = ""
+        if secure:
+            self.args += self.certificate()
 
     def __enter__(self) -> "Server":
         self.start()
@@ -32,6 +36,8 @@ class Server:
         if self.process and self.process.poll() is None:
             self.stop()
         shutil.rmtree(self.data, ignore_errors=True)
+        for suffix in (".pem", ".key"):
+            self.data.with_suffix(suffix).unlink(missing_ok=True)
 
     def start(self) -> None:
         log = open(self.data / "stderr.txt", "a")
@@ -48,6 +54,15 @@ class Server:
             raise AssertionError(f"the server did not become ready:\n{(self.data / 'stderr.txt').read_text()}")
         # A restart keeps the port, as a supervised server does.
         self.listen = self.url.split("//")[1]
+
+    def certificate(self) -> list[str]:
+        """A certificate for 127.0.0.1 that vouches for itself; the settings that show it."""
+        pem, key = self.data.with_suffix(".pem"), self.data.with_suffix(".key")
+        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30"]
+        command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"]
+        subprocess.run([*command, "-keyout", str(key), "-out", str(pem)], check=True, capture_output=True)
+        self.ca = ["--ca", str(pem)]
+        return ["--set", f"tls.certificate={pem}", "--set", f"tls.key={key}"]
 
     @property
     def ws(self) -> str:

@@ -27,7 +27,6 @@ use tokio::net::TcpStream;
 
 use crate::tls::{Stream, Trust};
 
-
 /// Where a server listens. With `https` every connection is TLS, and each later one begins with a ticket of an earlier one.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
@@ -169,7 +168,9 @@ mod tests {
         }
         let safe = Endpoint::trusting("https://room.example", &Trust::Anyone).unwrap();
         assert_eq!((safe.host(), safe.port(), safe.trust()), ("room.example", 443, Some(&Trust::Anyone)));
-        for bad in ["", "http://", "https://", "https://a/b", "http://a/b", "http://a:b", "ftp://a", "http://u@a", "http://:1"] {
+        for bad in
+            ["", "http://", "https://", "https://a/b", "http://a/b", "http://a:b", "ftp://a", "http://u@a", "http://:1"]
+        {
             assert!(Endpoint::parse(bad).is_err(), "{bad:?}");
         }
     }

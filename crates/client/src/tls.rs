@@ -165,7 +165,8 @@ mod tests {
 
     #[test]
     fn a_file_without_certificates_is_refused_by_its_name() {
-        for path in [PathBuf::from("/nonexistent/ca.pem"), PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml")] {
+        for path in [PathBuf::from("/nonexistent/ca.pem"), PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml")]
+        {
             let fault = config(&Trust::File(path.clone())).expect_err("nobody to believe").to_string();
             assert!(fault.contains(&path.display().to_string()), "{fault}");
         }

@@ -187,6 +187,25 @@ struct LoadArgs {
     /// What a slow viewer reads: `none`, or bytes a second.
     #[arg(long, default_value = "none", value_parser = slow_kind)]
     slow_kind: SlowKind,
+    /// Instead of a time: drop everyone at once, without a word, and see all come back with their cursors.
+    #[arg(long, conflicts_with_all = ["idle", "publish_only", "inflight", "seconds", "slow_share"])]
+    storm: bool,
+    /// Storms in a row.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000), requires = "storm")]
+    storms: u32,
+    /// This share of the viewers is not dropped, and its latency is measured while the others come back.
+    #[arg(long, default_value_t = 0.05, requires = "storm")]
+    stay_share: f64,
+    /// Seconds before the first storm and after each.
+    #[arg(long, default_value_t = 3.0, requires = "storm")]
+    steady: f64,
+    /// Viewers that connect a second at the beginning; 0 is as fast as it goes.
+    #[arg(long, default_value_t = 0.0)]
+    connect_rate: f64,
+    /// Loopback addresses that viewers connect from, 127.0.0.2 on; 0 is one for each 2 000. One address has about 28 000 ports
+    /// towards one server.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=250))]
+    source_addresses: u32,
     /// Print one JSON object instead of a table.
     #[arg(long)]
     json: bool,
@@ -266,6 +285,13 @@ fn load(args: &LoadArgs) -> Result<ExitCode> {
     );
     ensure!(args.rate >= 0.0 && args.rate.is_finite(), "--rate is 0 or more");
     ensure!((0.0..1.0).contains(&args.slow_share), "--slow-share is 0 or more and less than 1");
+    ensure!((0.0..1.0).contains(&args.stay_share), "--stay-share is 0 or more and less than 1");
+    ensure!((0.0..=3_600.0).contains(&args.steady), "--steady is 0 to 3600 seconds");
+    ensure!(args.connect_rate >= 0.0 && args.connect_rate.is_finite(), "--connect-rate is 0 or more");
+    ensure!(
+        !args.storm || args.rate + args.score_rate > 0.0,
+        "--storm needs --rate or --score-rate: an event after its greeting shows that a viewer is back"
+    );
     let viewer_tokens = match args.distinct_users {
         true => credentials::viewer_tokens(&args.server.data, args.viewers)?,
         false => Vec::new(),
@@ -291,6 +317,13 @@ fn load(args: &LoadArgs) -> Result<ExitCode> {
         viewer_tokens,
         slow: (args.slow_share > 0.0)
             .then_some(grandstand_load::Slow { share: args.slow_share, bytes_per_second: args.slow_kind.0 }),
+        storm: args.storm.then_some(grandstand_load::Plan {
+            storms: args.storms,
+            stay: args.stay_share,
+            steady_seconds: args.steady,
+        }),
+        connect_rate: args.connect_rate,
+        source_addresses: args.source_addresses,
         pids: args.pid.clone(),
         ..base
     };

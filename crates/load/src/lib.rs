@@ -12,6 +12,7 @@
 //! nothing was skipped, the sum) of the ids is exactly that of the acked ones. A check that fails is an exit code.
 #![forbid(unsafe_code)]
 
+mod books;
 mod clock;
 mod event;
 mod frames;
@@ -21,7 +22,9 @@ mod process;
 mod publishers;
 mod report;
 mod run;
+mod storm;
 mod viewers;
 
 pub use report::{Check, Report};
 pub use run::{Settings, Slow, Transport, run, worker};
+pub use storm::Plan;

@@ -12,6 +12,9 @@ pub struct Usage {
     pub rss_kb: u64,
     /// Resident memory that is not a file's: heap and stacks.
     pub rss_anon_kb: u64,
+    /// Descriptors and threads.
+    pub files: u64,
+    pub threads: u64,
 }
 
 /// Clock ticks a second as /proc counts them; the same on every Linux a program sees.
@@ -27,12 +30,14 @@ pub fn usage(pids: &[u32]) -> Option<Usage> {
         let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
         sum.cpu_us += ticks * (1_000_000 / USER_HZ);
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let kb = |name: &str| {
+        let number = |name: &str| {
             let line = status.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
             line.split_whitespace().next()?.parse::<u64>().ok()
         };
-        sum.rss_kb += kb("VmRSS")?;
-        sum.rss_anon_kb += kb("RssAnon")?;
+        sum.rss_kb += number("VmRSS")?;
+        sum.rss_anon_kb += number("RssAnon")?;
+        sum.threads += number("Threads")?;
+        sum.files += fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count() as u64;
     }
     Some(sum)
 }
@@ -50,6 +55,7 @@ mod tests {
     fn this_process_has_memory_and_an_unknown_one_is_none() {
         let usage_now = usage(&[std::process::id()]).unwrap();
         assert!(usage_now.rss_kb > 0 && usage_now.rss_anon_kb > 0);
+        assert!(usage_now.files > 2 && usage_now.threads > 0);
         assert!(usage(&[0]).is_none());
     }
 }

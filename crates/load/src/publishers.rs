@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -101,26 +102,33 @@ impl Publishers {
         let mut go: Option<(Instant, u64)> = None;
         let mut due = 0_u64;
         let mut scorer = None;
+        let stop = Arc::new(AtomicBool::new(false));
         loop {
             let now = Instant::now();
             while let Ok(order) = orders.try_recv() {
+                if matches!(order, ToWorker::Stop) {
+                    stop.store(true, Ordering::Relaxed);
+                    self.last_answer = now;
+                    self.done.seconds = go.map_or(0.0, |(start, _)| now.duration_since(start).as_secs_f64());
+                }
                 if matches!(order, ToWorker::Go) && go.is_none() {
                     let start_us = micros();
                     go = Some((now, start_us));
                     self.last_answer = now;
-                    let settings = self.settings.clone();
+                    let (settings, stop) = (self.settings.clone(), stop.clone());
                     if settings.score_rate > 0.0 {
                         scorer = Some(
                             std::thread::Builder::new()
                                 .name("scores".into())
-                                .spawn(move || post_scores(&settings, start_us))?,
+                                .spawn(move || post_scores(&settings, start_us, &stop))?,
                         );
                     }
                 }
             }
             let mut wait = Duration::from_millis(100);
             if let Some((start, start_us)) = go {
-                let over = now.duration_since(start).as_secs_f64() >= self.settings.seconds;
+                let stopped = stop.load(Ordering::Relaxed);
+                let over = stopped || now.duration_since(start).as_secs_f64() >= self.settings.seconds;
                 if !over {
                     wait = self.publish_due(start_us, &mut due);
                 }
@@ -133,7 +141,9 @@ impl Publishers {
                 let waiting: usize = self.connections.iter().map(|c| c.waiting.len()).sum();
                 if over && (waiting == 0 || self.last_answer.elapsed() > QUIET) {
                     self.done.unanswered = waiting as u64;
-                    self.done.seconds = self.done.seconds.max(self.settings.seconds);
+                    if !stopped {
+                        self.done.seconds = self.settings.seconds;
+                    }
                     break;
                 }
                 wait = wait.min(Duration::from_millis(if over { 5 } else { 100 }));
@@ -379,14 +389,14 @@ impl Publishers {
 type Scored = (u64, Vec<(usize, u64)>, Histogram<u64>);
 
 /// Posts score events by their schedule over one connection: how many, each acked one's room and id, and the times.
-fn post_scores(settings: &Settings, start_us: u64) -> Result<Scored> {
+fn post_scores(settings: &Settings, start_us: u64, stop: &AtomicBool) -> Result<Scored> {
     let mut http = Http::new(settings, Some(&settings.token))?;
     let mut micros_to_ack = new_histogram();
     let mut acked = Vec::new();
     let mut n = 0_u64;
     loop {
         let at = start_us + (n as f64 / settings.score_rate * 1e6) as u64;
-        if (at - start_us) as f64 >= settings.seconds * 1e6 {
+        if (at - start_us) as f64 >= settings.seconds * 1e6 || stop.load(Ordering::Relaxed) {
             return Ok((n, acked, micros_to_ack));
         }
         std::thread::sleep(Duration::from_micros(at.saturating_sub(micros())));

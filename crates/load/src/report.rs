@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::Usage;
 use crate::publishers::Published;
+use crate::storm::{self, Round};
 use crate::viewers::{Seen, SlowSeen};
 
 /// A histogram as it goes from one process to another: value in microseconds, count.
@@ -41,7 +42,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    fn of<'a>(parts: impl Iterator<Item = &'a Buckets>) -> Latency {
+    pub fn of<'a>(parts: impl Iterator<Item = &'a Buckets>) -> Latency {
         let mut sum = new_histogram();
         parts.for_each(|p| p.add_to(&mut sum));
         let at = |q| sum.value_at_quantile(q) as f64 / 1_000.0;
@@ -108,6 +109,7 @@ pub struct Report {
     pub scores_by: BTreeMap<String, Latency>,
     pub reconnects: u64,
     pub slow: SlowSeen,
+    pub storms: Vec<Round>,
     pub closes: BTreeMap<u16, u64>,
     pub faults: BTreeMap<String, u64>,
     pub server: Option<Server>,
@@ -141,6 +143,7 @@ impl Report {
         seen: &[Seen],
         published: &Published,
         measured: Option<Measured>,
+        storms: Vec<Round>,
     ) -> Report {
         let sum = |member: fn(&Seen) -> u64| seen.iter().map(member).sum::<u64>();
         let viewers = sum(|s| s.viewers);
@@ -151,7 +154,7 @@ impl Report {
             one.closes.iter().for_each(|(code, n)| *closes.entry(*code).or_default() += n);
             one.faults.iter().for_each(|(what, n)| *faults.entry(what.clone()).or_default() += n);
         }
-        let checks = vec![
+        let mut checks = vec![
             Check { name: "viewers that could not watch", failed: viewers_wanted - viewers.min(viewers_wanted) },
             Check { name: "events delivered twice or out of order", failed: sum(|s| s.duplicates) },
             Check { name: "missing priority numbers", failed: sum(|s| s.missing_pseq) },
@@ -164,6 +167,9 @@ impl Report {
             Check { name: "comments refused", failed: published.refused.values().sum() },
             Check { name: "score events not taken", failed: published.scores_sent - published.scores_acked },
         ];
+        if !storms.is_empty() {
+            checks.extend(storm::checks(&storms));
+        }
         let server = measured.map(|m| {
             let cpu_us = m.published.cpu_us.saturating_sub(m.connected.cpu_us);
             let per = |kb: u64, base: u64| (kb as f64 - base as f64) * 1024.0 / (viewers.max(1)) as f64;
@@ -212,12 +218,20 @@ impl Report {
                 complete: sum(|s| s.slow.complete),
                 skipped: sum(|s| s.slow.skipped),
             },
+            storms,
             closes,
             faults,
             server,
             passed: checks.iter().all(|c| c.failed == 0),
             checks,
         }
+    }
+
+    /// The same, held against more.
+    pub fn with(mut self, more: impl Iterator<Item = Check>) -> Report {
+        self.checks.extend(more);
+        self.passed = self.checks.iter().all(|c| c.failed == 0);
+        self
     }
 
     /// For people, on stdout.
@@ -249,6 +263,9 @@ impl Report {
             println!(
                 "  {viewers} slow viewers: {closed} closed, {skipped} comments passed over, {complete} complete at the end"
             );
+        }
+        for (n, round) in self.storms.iter().enumerate() {
+            println!("  storm {}: {}", n + 1, round.line());
         }
         for (what, n) in &self.faults {
             println!("  fault {n}: {what}");

@@ -15,11 +15,13 @@ use grandstand_client::Endpoint;
 use grandstand_client::tls::Trust;
 use serde::{Deserialize, Serialize};
 
+use crate::books::{Books, Page};
 use crate::clock::micros;
 use crate::http::Http;
 use crate::process::{Usage, open_files_max, usage};
 use crate::publishers::{Published, Publishers};
 use crate::report::{Measured, Report};
+use crate::storm::{self, Plan, Round};
 use crate::viewers::{Seen, Total, Viewers};
 
 /// Files a process needs beside its viewers' sockets.
@@ -110,6 +112,12 @@ pub struct Settings {
     /// A viewer's token by its number, from `first_viewer` on; anonymous where there is none.
     pub viewer_tokens: Vec<String>,
     pub slow: Option<Slow>,
+    /// Instead of a time: everyone is dropped and comes back, so often.
+    pub storm: Option<Plan>,
+    /// Viewers that connect a second; 0 is as fast as it goes.
+    pub connect_rate: f64,
+    /// Loopback addresses that viewers connect from; 0 is one for each 2 000.
+    pub source_addresses: u32,
     /// The server's processes.
     pub pids: Vec<u32>,
     pub publishes: bool,
@@ -121,9 +129,7 @@ impl Settings {
         Ok(Settings {
             addr: addrs.next().context("the host has no address")?,
             host: endpoint.authority(),
-            secure: endpoint
-                .trust()
-                .map(|trust| Secure { name: endpoint.host().to_owned(), trust: trust.clone() }),
+            secure: endpoint.trust().map(|trust| Secure { name: endpoint.host().to_owned(), trust: trust.clone() }),
             token: token.to_owned(),
             rooms: Vec::new(),
             viewers: 0,
@@ -140,6 +146,9 @@ impl Settings {
             merge_ms: None,
             viewer_tokens: Vec::new(),
             slow: None,
+            storm: None,
+            connect_rate: 0.0,
+            source_addresses: 0,
             pids: Vec::new(),
             publishes: false,
         })
@@ -196,6 +205,10 @@ pub enum ToWorker {
     Go,
     /// Say how much has been delivered so far.
     Mark,
+    /// Drop everyone but this share, and say when all are back.
+    Storm(f64),
+    /// Publish no more.
+    Stop,
     Totals(Vec<Total>),
 }
 
@@ -240,7 +253,7 @@ pub fn worker() -> Result<()> {
     Ok(())
 }
 
-struct Process {
+pub(crate) struct Process {
     child: Child,
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
@@ -248,7 +261,7 @@ struct Process {
 
 impl Process {
     /// `command` is this binary with the words that lead to [`worker`].
-    fn start(command: &[String], settings: &Settings) -> Result<Process> {
+    pub(crate) fn start(command: &[String], settings: &Settings) -> Result<Process> {
         let mut child = Command::new(&command[0])
             .args(&command[1..])
             .stdin(Stdio::piped())
@@ -262,14 +275,14 @@ impl Process {
         Ok(process)
     }
 
-    fn tell(&mut self, what: &impl Serialize) -> Result<()> {
+    pub(crate) fn tell(&mut self, what: &impl Serialize) -> Result<()> {
         let mut line = serde_json::to_string(what)?;
         line.push('\n');
         self.orders.write_all(line.as_bytes())?;
         Ok(self.orders.flush()?)
     }
 
-    fn hear<T: for<'de> Deserialize<'de>>(&mut self) -> Result<T> {
+    pub(crate) fn hear<T: for<'de> Deserialize<'de>>(&mut self) -> Result<T> {
         let mut line = String::new();
         if self.answers.read_line(&mut line)? == 0 {
             bail!("a process of the run ended early");
@@ -287,8 +300,8 @@ impl Drop for Process {
 }
 
 #[derive(Deserialize)]
-struct Ready {
-    ready: u64,
+pub(crate) struct Ready {
+    pub(crate) ready: u64,
 }
 
 #[derive(Deserialize)]
@@ -316,6 +329,12 @@ pub fn run(mut settings: Settings, n_rooms: u32, command: &[String], quiet: bool
         usage(&settings.pids).context("a process given by --pid cannot be read").map(Some)
     };
 
+    let mut http = Http::new(&settings, Some(&settings.token))?;
+    // Whoever names the server's processes says that this is a server with books.
+    let books_before = match settings.pids.is_empty() {
+        true => None,
+        false => Page::read(&mut http)?.map(|page| Books::of(&page)),
+    };
     let before = measure()?;
     let most = open_files_max().saturating_sub(FILES_BESIDE).clamp(1, 18_000) as u32;
     let mut viewers = Vec::new();
@@ -325,6 +344,8 @@ pub fn run(mut settings: Settings, n_rooms: u32, command: &[String], quiet: bool
             first_viewer: first,
             viewers: most.min(settings.viewers - first),
             viewer_tokens: settings.viewer_tokens.iter().skip(first as usize).take(most as usize).cloned().collect(),
+            connect_rate: settings.connect_rate * f64::from(most.min(settings.viewers - first))
+                / f64::from(settings.viewers),
             publishes: false,
             ..settings.clone()
         };
@@ -337,8 +358,16 @@ pub fn run(mut settings: Settings, n_rooms: u32, command: &[String], quiet: bool
         note(format!("{n_ready} of {} viewers connected", settings.viewers));
     }
     let connected = settle(&measure)?;
+    // Of several processes, a page may be one's own alone; then it is no book of this run.
+    let covers = |page: &Page| page.count("grandstand_gateway_connections", "") >= n_ready;
+    let books_before = books_before.filter(|_| matches!(Page::read(&mut http), Ok(Some(page)) if covers(&page)));
 
-    let (published, now_us, deliveries) = if settings.idle {
+    let mut rounds: Vec<Round> = Vec::new();
+    let (published, now_us, deliveries) = if let Some(plan) = settings.storm {
+        let published = storm::run(&settings, plan, command, &mut viewers, &mut rounds, &measure, &note)?;
+        let delivered = delivered(&mut viewers)?;
+        (published, measure()?, delivered)
+    } else if settings.idle {
         note(format!("idle for {} s", settings.seconds));
         std::thread::sleep(Duration::from_secs_f64(settings.seconds));
         (
@@ -360,6 +389,10 @@ pub fn run(mut settings: Settings, n_rooms: u32, command: &[String], quiet: bool
     for process in &mut viewers {
         seen.push(process.hear()?);
     }
+    let books = match books_before {
+        Some(before) => Page::read(&mut http)?.map(|page| Books::checks(before, Books::of(&page), &seen)),
+        None => None,
+    };
     let measured = match (before, connected, now_us) {
         (Some(before), Some(connected), Some(published_at)) => {
             Some(Measured { before, connected, published: published_at, deliveries, seconds: published.seconds })
@@ -367,7 +400,9 @@ pub fn run(mut settings: Settings, n_rooms: u32, command: &[String], quiet: bool
         _ => None,
     };
     let name = settings.transport.name();
-    Ok(Report::new(&run, settings.rooms.len(), u64::from(settings.viewers), name, &seen, &published, measured))
+    let report =
+        Report::new(&run, settings.rooms.len(), u64::from(settings.viewers), name, &seen, &published, measured, rounds);
+    Ok(report.with(books.into_iter().flatten()))
 }
 
 /// What the publishers did, the server's usage when they were done, and what had been delivered by then.
@@ -388,12 +423,16 @@ fn publish(
     publishers.tell(&ToWorker::Go)?;
     let published: Published = publishers.hear()?;
     let usage_now = measure()?;
+    Ok((published, usage_now, delivered(viewers)?))
+}
+
+fn delivered(viewers: &mut [Process]) -> Result<u64> {
     let mut deliveries = 0;
-    for process in viewers.iter_mut() {
+    for process in viewers {
         process.tell(&ToWorker::Mark)?;
         deliveries += process.hear::<Mark>()?.delivered;
     }
-    Ok((published, usage_now, deliveries))
+    Ok(deliveries)
 }
 
 /// The server's usage once the last greeting is written and it has come to rest.

@@ -23,6 +23,9 @@ use crate::frames::{self, Cut};
 use crate::link::{Door, Got, Link};
 use crate::report::{Buckets, new_histogram};
 use crate::run::{Settings, ToWorker, Transport, say};
+use crate::viewers::storm::{Back, Storm};
+
+pub mod storm;
 
 /// Connections being made at one time: below any listener's backlog.
 const CONNECTING_MAX: usize = 256;
@@ -41,6 +44,9 @@ const SLOW_EVERY: Duration = Duration::from_millis(100);
 const SLOW_BUFFER: usize = 2_048;
 /// A resume that a server asked for at once is tried this much later.
 const AT_ONCE: Duration = Duration::from_millis(5);
+/// Waits after a connection that broke without a word, milliseconds.
+const BROKE_MIN: u16 = 250;
+const BROKE_MAX: u16 = 10_000;
 
 /// What one process of viewers has seen.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -123,6 +129,13 @@ struct Viewer {
     skipped: u64,
     sum: u64,
     last_42xx: Option<Instant>,
+    /// Stays when the others are dropped.
+    stays: bool,
+    back: Back,
+    /// When its last connection was asked for.
+    asked_us: u64,
+    /// The last wait for a connection that broke without a word.
+    broke_ms: u16,
 }
 
 /// A frame's events as they were read the last time, kept for the viewers that get the same bytes.
@@ -153,6 +166,8 @@ pub struct Viewers {
     /// Slow viewers are slow now, and when they read next.
     slow_at: Option<Instant>,
     slow_bytes: f64,
+    storm: Option<Storm>,
+    connect_most: Duration,
 }
 
 impl Viewers {
@@ -183,11 +198,18 @@ impl Viewers {
                 skipped: 0,
                 sum: 0,
                 last_42xx: None,
+                stays: false,
+                back: Back::Here,
+                asked_us: 0,
+                broke_ms: 0,
             })
             .collect();
         for slot in 0..viewers.len() {
-            due.push(Reverse((now, slot as u32)));
+            let paced = settings.connect_rate > 0.0;
+            let wait = if paced { slot as f64 / settings.connect_rate } else { 0.0 };
+            due.push(Reverse((now + Duration::from_secs_f64(wait), slot as u32)));
         }
+        let patience = viewers.len() as f64 / settings.connect_rate.max(1.0);
         let made = Viewers {
             settings,
             addr,
@@ -207,6 +229,8 @@ impl Viewers {
             last_delivery: now,
             slow_at: None,
             slow_bytes: 0.0,
+            storm: None,
+            connect_most: CONNECT_MAX + Duration::from_secs_f64(patience),
         };
         Ok((made, waker))
     }
@@ -219,7 +243,7 @@ impl Viewers {
         let start = Instant::now();
         loop {
             self.connect_due()?;
-            let wait = self.due.peek().filter(|_| self.n_connecting < CONNECTING_MAX);
+            let wait = self.due.peek().filter(|_| self.n_connecting < self.connecting_most());
             let wait = wait.map_or(Duration::from_millis(250), |due| due.0.0.saturating_duration_since(Instant::now()));
             match self.poll.poll(&mut events, Some(wait.min(Duration::from_millis(250)))) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
@@ -233,10 +257,10 @@ impl Viewers {
             self.read_slowly();
             // Viewers that never get in are counted at the end; the others do not wait for them for ever.
             let settled = self.due.is_empty() && self.n_connecting == 0;
-            if !said_ready && (settled || start.elapsed() > CONNECT_MAX) {
+            if !said_ready && (settled || start.elapsed() > self.connect_most) {
                 let n_greeted = self.viewers.iter().filter(|v| v.greeted).count();
                 let n_ended = self.viewers.iter().filter(|v| v.phase == Phase::Ended && !v.greeted).count();
-                if n_greeted + n_ended == self.viewers.len() || start.elapsed() > CONNECT_MAX {
+                if n_greeted + n_ended == self.viewers.len() || start.elapsed() > self.connect_most {
                     said_ready = true;
                     say(&serde_json::json!({ "ready": n_greeted }));
                 }
@@ -252,9 +276,12 @@ impl Viewers {
                         totals = Some(all);
                         self.read_again();
                     }
+                    ToWorker::Storm(stay) => self.drop_all_but(stay),
+                    ToWorker::Stop => {}
                     ToWorker::Mark => say(&serde_json::json!({ "delivered": self.seen.delivered })),
                 }
             }
+            self.say_when_back();
             if let Some(all) = &totals
                 && (self.viewers.iter().all(|v| v.has(all)) || self.last_delivery.elapsed() > QUIET)
             {
@@ -332,10 +359,14 @@ impl Viewers {
 
     fn connect_due(&mut self) -> Result<()> {
         let now = Instant::now();
-        while self.n_connecting < CONNECTING_MAX
+        let mut n = 0;
+        // A crowd is not made in one go: those who are in already are read between its parts.
+        while n < CONNECTING_MAX
+            && self.n_connecting < self.connecting_most()
             && let Some(Reverse((at, slot))) = self.due.peek().copied()
             && at <= now
         {
+            n += 1;
             self.due.pop();
             self.connect(slot as usize).context("opening a socket")?;
         }
@@ -351,7 +382,10 @@ impl Viewers {
             socket.set_recv_buffer_size(SLOW_BUFFER)?;
         }
         if let (true, SocketAddr::V4(_)) = (self.addr.ip().is_loopback(), self.addr) {
-            let host = 2 + viewer.n as usize / PER_ADDRESS;
+            let host = match self.settings.source_addresses {
+                0 => 2 + viewer.n as usize / PER_ADDRESS,
+                some => 2 + viewer.n as usize % some as usize,
+            };
             let source = Ipv4Addr::new(127, 0, (host >> 8) as u8, host as u8);
             socket.bind(&SocketAddr::new(IpAddr::V4(source), 0).into())?;
         }
@@ -367,6 +401,7 @@ impl Viewers {
         self.poll.registry().register(stream.socket(), Token(slot), Interest::READABLE | Interest::WRITABLE)?;
         viewer.socket = Some(stream);
         viewer.phase = Phase::Connecting;
+        viewer.asked_us = micros();
         self.n_connecting += 1;
         Ok(())
     }
@@ -378,7 +413,7 @@ impl Viewers {
             let tcp = socket.socket();
             let failed = tcp.take_error().ok().flatten().is_some() || tcp.peer_addr().is_err();
             if failed {
-                return self.lost(slot, None, 250, 500);
+                return self.broke(slot);
             }
             let request = self.settings.request(
                 viewer.transport,
@@ -388,11 +423,11 @@ impl Viewers {
             );
             // A fresh socket's buffer holds a request; one that does not is no use.
             if socket.write(request.as_bytes()).ok() != Some(request.len()) {
-                return self.lost(slot, None, 250, 500);
+                return self.broke(slot);
             }
             viewer.phase = Phase::Head;
         } else if writable && self.viewers[slot].socket.as_mut().is_some_and(|s| s.flush().is_err()) {
-            return self.lost(slot, None, 100, 1_000);
+            return self.broke(slot);
         }
         self.read(slot, usize::MAX, read_closed);
     }
@@ -403,7 +438,7 @@ impl Viewers {
             let viewer = &mut self.viewers[slot];
             let Some(socket) = &mut viewer.socket else { return };
             match socket.read(&mut self.scratch, most) {
-                Ok(Got { n: 0, .. }) => return self.lost(slot, None, 100, 1_000),
+                Ok(Got { n: 0, .. }) => return self.broke(slot),
                 Ok(Got { n, more }) => {
                     self.seen.bytes += n as u64;
                     let buffer = std::mem::take(&mut self.scratch);
@@ -416,7 +451,7 @@ impl Viewers {
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return self.lost(slot, None, 100, 1_000),
+                Err(_) => return self.broke(slot),
             }
         }
     }
@@ -496,12 +531,12 @@ impl Viewers {
             return match status {
                 200 => self.polled(slot, body, used + length),
                 204 => self.ask_again(slot, used + length),
-                _ => self.refused(slot, status),
+                _ => self.refused(slot, status, body),
             };
         }
         let right = if transport == Transport::Ws { 101 } else { 200 };
         if status != right {
-            return self.refused(slot, status);
+            return self.refused(slot, status, &[]);
         }
         let viewer = &mut self.viewers[slot];
         viewer.chunked = header("transfer-encoding").is_some();
@@ -529,6 +564,8 @@ impl Viewers {
             self.n_connecting -= 1;
             self.n_open += 1;
         }
+        // A poll that goes on from a cursor has no hello.
+        self.greeted(slot);
         if !self.text(slot, list) {
             return Step::Gone;
         }
@@ -548,15 +585,23 @@ impl Viewers {
         if sent == Some(request.len()) {
             Step::Used(used)
         } else {
-            self.lost(slot, None, 100, 500);
+            self.broke(slot);
             Step::Gone
         }
     }
 
-    fn refused(&mut self, slot: usize, status: u16) -> Step {
+    /// `body` is a poll's, which says in it what streams say by their `close`.
+    fn refused(&mut self, slot: usize, status: u16, body: &[u8]) -> Step {
+        let mut told = Vec::new();
+        if event::read(body, &mut told).is_some()
+            && let [Event { kind: Kind::Close { code, retry_ms, spread_ms }, .. }] = told[..]
+        {
+            self.lost(slot, code, retry_ms, spread_ms);
+            return Step::Gone;
+        }
         *self.seen.faults.entry(format!("refused with {status}")).or_default() += 1;
         if matches!(status, 429 | 503) {
-            self.lost(slot, None, 1_000, 2_000);
+            self.broke(slot);
         } else {
             self.end(slot);
         }
@@ -581,11 +626,14 @@ impl Viewers {
                 if socket.and_then(|s| s.write(&pong).ok()) == Some(pong.len()) {
                     return Step::Used(used);
                 }
-                self.lost(slot, None, 100, 500);
+                self.broke(slot);
                 Step::Gone
             }
             Cut::Close(code, _) => {
-                self.lost(slot, code, 250, 1_000);
+                match code {
+                    Some(code) => self.lost(slot, code, 250, 1_000),
+                    None => self.broke(slot),
+                }
                 Step::Gone
             }
             Cut::Fault(what) => self.fault(slot, what),
@@ -640,6 +688,8 @@ impl Viewers {
                     (viewer.cursor, viewer.pseq) = (cursor, pseq);
                 }
                 viewer.greeted = true;
+                viewer.broke_ms = 0;
+                self.greeted(slot);
             }
             Kind::SnapshotRequired { cursor, pseq } => {
                 viewer.told_cut = true;
@@ -675,13 +725,21 @@ impl Viewers {
                 viewer.sum = viewer.sum.wrapping_add(event.id);
                 self.seen.delivered += 1;
                 self.last_delivery = Instant::now();
-                if event.sent_us > 0 && !viewer.slow {
-                    latency.saturating_record(now.saturating_sub(event.sent_us).max(1));
+                // What a viewer missed while it was away is not late; how long it was away is measured apart.
+                if event.sent_us > 0 && !viewer.slow && viewer.back == Back::Here {
+                    let took = now.saturating_sub(event.sent_us).max(1);
+                    latency.saturating_record(took);
+                    // A long-poll is answered at most once a second, whatever else happens.
+                    let measures = viewer.stays && viewer.transport != Transport::Poll;
+                    if measures && let Some(storm) = &mut self.storm {
+                        storm.stayer(event.kind, took);
+                    }
                 }
+                self.caught_up(slot, event.sent_us);
             }
             Kind::Skipped { count } => viewer.skipped += count,
             Kind::Close { code, retry_ms, spread_ms } => {
-                self.lost(slot, Some(code), retry_ms, spread_ms);
+                self.lost(slot, code, retry_ms, spread_ms);
                 return false;
             }
             Kind::Ack { .. } | Kind::RateLimited { .. } | Kind::Error { .. } | Kind::Other => {}
@@ -689,37 +747,55 @@ impl Viewers {
         true
     }
 
-    /// The connection is gone; the close code's range decides what follows.
-    fn lost(&mut self, slot: usize, code: Option<u16>, retry_ms: u64, spread_ms: u64) {
-        self.drop_socket(slot);
-        let viewer = &mut self.viewers[slot];
-        viewer.was_closed |= viewer.greeted;
-        if let Some(code) = code {
-            *self.seen.closes.entry(code).or_default() += 1;
-            if (4000..4100).contains(&code) {
-                viewer.phase = Phase::Ended;
-                return;
-            }
+    /// The connection is gone without a word: the waits grow, and no two viewers' alike (decorrelated jitter).
+    fn broke(&mut self, slot: usize) {
+        let last = u64::from(self.viewers[slot].broke_ms.max(BROKE_MIN));
+        let wait = (u64::from(BROKE_MIN) + self.rng.below(last * 3 - u64::from(BROKE_MIN))).min(u64::from(BROKE_MAX));
+        self.viewers[slot].broke_ms = wait as u16;
+        if let Some(storm) = &mut self.storm {
+            storm.broke();
         }
+        self.come_again(slot, Duration::from_millis(wait));
+    }
+
+    /// The server said the end; the close code's range decides what follows.
+    fn lost(&mut self, slot: usize, code: u16, retry_ms: u64, spread_ms: u64) {
+        *self.seen.closes.entry(code).or_default() += 1;
+        if let Some(storm) = &mut self.storm {
+            storm.refused(code);
+        }
+        if (4000..4100).contains(&code) {
+            self.viewers[slot].was_closed |= self.viewers[slot].greeted;
+            return self.end(slot);
+        }
+        let viewer = &mut self.viewers[slot];
         let now = Instant::now();
         let again = viewer.last_42xx.is_some_and(|t| now - t < Duration::from_secs(10));
-        let wait = if code.is_some_and(|c| (4200..4300).contains(&c)) && !again {
+        let wait = if (4200..4300).contains(&code) && !again {
             viewer.last_42xx = Some(now);
             AT_ONCE
         } else {
             Duration::from_millis(retry_ms + self.rng.below(spread_ms + 1))
         };
+        self.come_again(slot, wait);
+    }
+
+    fn come_again(&mut self, slot: usize, wait: Duration) {
+        self.drop_socket(slot);
+        let viewer = &mut self.viewers[slot];
+        viewer.was_closed |= viewer.greeted;
         viewer.phase = Phase::Away;
         self.seen.reconnects += 1;
-        self.due.push(Reverse((now + wait, slot as u32)));
+        self.due.push(Reverse((Instant::now() + wait, slot as u32)));
     }
 
     fn end(&mut self, slot: usize) {
         self.drop_socket(slot);
         self.viewers[slot].phase = Phase::Ended;
+        self.never_back(slot);
     }
 
-    fn drop_socket(&mut self, slot: usize) {
+    fn drop_socket(&mut self, slot: usize) -> Option<Link> {
         let viewer = &mut self.viewers[slot];
         match viewer.phase {
             Phase::Connecting | Phase::Head => self.n_connecting -= 1,
@@ -730,7 +806,9 @@ impl Viewers {
         if let Some(mut socket) = viewer.socket.take() {
             // Closing takes the socket out of the poll by itself; a failure to say so first changes nothing.
             let _ = self.poll.registry().deregister(socket.socket());
+            return Some(socket);
         }
+        None
     }
 }
 

@@ -13,6 +13,7 @@ mod metrics;
 mod resume;
 mod signals;
 mod splice;
+mod storm;
 mod support;
 mod tls;
 mod viewer;

@@ -15,6 +15,7 @@ use rustls::version::TLS12;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion};
 use serde_json::json;
 
+use crate::storm::{load, report};
 use crate::support::{Http, LIMIT, Server, Wire, connected};
 use crate::viewer::{RUNGS, Rung, Viewer, ids};
 
@@ -376,4 +377,34 @@ fn who_does_not_read_over_tls_is_told_what_it_missed_and_misses_nothing_else() {
     assert!(n_skipped > 0, "nothing was skipped: the test could not have failed");
     assert!(seen.is_sorted(), "ids never go back");
     assert_eq!(seen.len() as u64 + n_skipped, published.len() as u64, "seen or told");
+}
+
+#[test]
+fn the_tools_speak_tls_come_back_by_tickets_and_believe_only_whom_they_are_told_to() {
+    let server = secure(&[]);
+    let (url, ca) = (format!("https://{}", server.addr), server.folder().join("shown.pem"));
+    let ca = ca.to_str().expect("a path of text");
+    let words = ["--viewers", "120", "--transport", "mix", "--rate", "5", "--score-rate", "5"];
+    let storm = ["--storm", "--storms", "1", "--steady", "0.5"];
+    let report = report(&load(&server, &url, &[&words[..], &storm, &["--ca", ca]].concat()));
+    let round = &report["storms"][0];
+    assert_eq!((&round["dropped"], &round["back"]), (&114.into(), &114.into()));
+    assert!(round["told"]["tls_resumed"].as_u64().is_some_and(|n| n >= 114), "one ticket each: {round}");
+
+    let stranger = self_signed(server.folder(), "stranger");
+    for ca in [&[][..], &["--ca", stranger.certificate.to_str().expect("a path of text")]] {
+        let out = load(&server, &url, &[&["--viewers", "1"], ca].concat());
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(!out.status.success() && said.contains("certificate"), "{said}");
+    }
+    assert!(load(&server, &url, &["--viewers", "1", "--seconds", "1", "--insecure"]).status.success());
+
+    let recording = server.folder().join("chat.txt");
+    std::fs::write(&recording, ":ana!a@h PRIVMSG #c :hello\n:ben!b@h PRIVMSG #c :hello to you\n").expect("written");
+    let mut replay = Command::new(env!("CARGO_BIN_EXE_grandstand"));
+    replay.arg("replay").arg(&recording).args(["--room", "safe", "--url", &url, "--ca", ca, "--json", "--data"]);
+    let out = replay.arg(server.data()).output().expect("the binary can be started");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let account: serde_json::Value = serde_json::from_slice(&out.stdout).expect("one JSON object");
+    assert_eq!(account["acked"], 2, "{account}");
 }
