@@ -18,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests/clients"))
 
+import peers as beside  # noqa: E402
 from server import Server  # noqa: E402
 
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
@@ -327,7 +328,12 @@ def build() -> None:
     subprocess.run(["rm", "-rf", str(target)], check=True)
 
 
-FIGURES = [memory, delivery, fanout, accept, slow, storm_short, storm, crowd, idle, publish, latency, snapshot, recovery, build]
+def peers() -> None:
+    """The same figures of other servers, side by side: see peers.py."""
+    beside.peers(say)
+
+
+FIGURES = [memory, delivery, fanout, accept, slow, storm_short, storm, crowd, idle, publish, latency, snapshot, recovery, peers, build]
 
 
 def main(only: list[str]) -> None:
