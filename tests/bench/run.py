@@ -6,12 +6,16 @@ table can be made from it and two commits can be compared.
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
+import ssl
 import statistics
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -20,6 +24,7 @@ sys.path.insert(0, str(ROOT / "tests/clients"))
 
 import peers as beside  # noqa: E402
 from server import Server  # noqa: E402
+from sse_tls import Audience  # noqa: E402
 
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 BINARY = str(TARGET / "release/grandstand")
@@ -328,12 +333,91 @@ def build() -> None:
     subprocess.run(["rm", "-rf", str(target)], check=True)
 
 
+def usage(server: Server) -> tuple[float, float]:
+    """CPU seconds of the server so far, and its anonymous resident memory in KB."""
+    assert server.process
+    pid = server.process.pid
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    cpu = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("RssAnon"))
+    return cpu, float(line.split()[1])
+
+
+def publish_steadily(server: Server, room: str, n: int, every: float) -> None:
+    """Comments one after another, by one connection of HTTP/1.1."""
+    token = server.token("backend", "backend")
+    context = ssl._create_unverified_context()
+    connection = http.client.HTTPSConnection("127.0.0.1", int(server.url.rsplit(":", 1)[1]), context=context)
+    start = time.monotonic()
+    for i in range(n):
+        time.sleep(max(0.0, start + i * every - time.monotonic()))
+        body = json.dumps({"client_msg_id": f"b{time.monotonic_ns()}", "body": "x" * 100})
+        connection.request("POST", f"/v1/rooms/{room}/comments", body, {"Content-Type": "application/json", "Authorization": f"Bearer {token}"})
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status == 200, answer.status
+
+
+def http2() -> None:
+    """SSE over TLS in HTTP/2 beside HTTP/1.1: memory a viewer, CPU to enter and CPU a delivery, one and eight streams a connection.
+
+    The two are interleaved; the CPU of publishing is in both. Rooms do not merge, comments come one by one.
+    """
+    few, many, comments = 200, 1000, 50
+
+    async def measured(server: Server, certificate: str, speaks_http2: bool, streams: int) -> dict:
+        audience = Audience(server.url, certificate, "bench", speaks_http2)
+        await audience.enter(few // streams, streams)
+        await asyncio.sleep(1)
+        cpu_few, kb_few = usage(server)
+        await audience.enter((many - few) // streams, streams)
+        await asyncio.sleep(1)
+        cpu_many, kb_many = usage(server)
+        publisher = threading.Thread(target=publish_steadily, args=(server, "bench", comments, 0.1))
+        publisher.start()
+        await audience.until(lambda: audience.comments() >= comments * many)
+        publisher.join()
+        cpu_end, _ = usage(server)
+        await audience.leave()
+        return {
+            "kb_per_viewer": (kb_many - kb_few) / (many - few),
+            "cpu_us_to_enter": (cpu_many - cpu_few) / (many - few) * 1e6,
+            "cpu_us_per_delivery": (cpu_end - cpu_many) / (comments * many) * 1e6,
+        }
+
+    with tempfile.TemporaryDirectory(prefix="grandstand-bench-") as folder:
+        certificate, key = Path(folder, "cert.pem"), Path(folder, "key.pem")
+        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30", "-subj", "/CN=localhost"]
+        command += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+        subprocess.run(command, check=True, capture_output=True)
+        words = ["--set", f"tls.certificate={certificate}", "--set", f"tls.key={key}", "--set", "http2=true"]
+        runs: dict[str, list[dict]] = {}
+        for _ in range(PAIRS):
+            for name, speaks_http2, streams in (("http1", False, 1), ("http2", True, 1), ("http2-of-eight", True, 8)):
+                with Server(BINARY, args=words) as server:
+                    put_unmerged(server, "bench")
+                    runs.setdefault(name, []).append(asyncio.run(measured(server, str(certificate), speaks_http2, streams)))
+        for name, figures in runs.items():
+            say(f"sse-tls-{name}", pairs=len(figures), **{k: spread([f[k] for f in figures]) for k in figures[0]})
+
+
+def put_unmerged(server: Server, room: str) -> None:
+    """A room whose comments go out one by one."""
+    connection = http.client.HTTPSConnection("127.0.0.1", int(server.url.rsplit(":", 1)[1]), context=ssl._create_unverified_context())
+    body = json.dumps({"merge_ms": 0, "justification": "benchmark"})
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {server.token('operator', 'admin')}"}
+    connection.request("PUT", f"/admin/rooms/{room}", body, headers)
+    answer = connection.getresponse()
+    text = answer.read()
+    assert answer.status in (200, 201), f"{answer.status} {text!r}"
+
+
 def peers() -> None:
     """The same figures of other servers, side by side: see peers.py."""
     beside.peers(say)
 
 
-FIGURES = [memory, delivery, fanout, accept, slow, storm_short, storm, crowd, idle, publish, latency, snapshot, recovery, peers, build]
+FIGURES = [memory, delivery, fanout, accept, slow, storm_short, storm, crowd, idle, publish, latency, snapshot, recovery, http2, peers, build]
 
 
 def main(only: list[str]) -> None:

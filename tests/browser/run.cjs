@@ -188,6 +188,53 @@ const tests = {
     check(named, 'a control has no name');
     await page.context().close();
   },
+
+  // Over HTTP/1.1 a browser opens six connections to a host and no more: the seventh stream would wait for ever.
+  async 'twelve event streams of one page share a connection beside a WebSocket'({ browser }) {
+    const data = fs.mkdtempSync(path.join(os.tmpdir(), 'grandstand-http2-'));
+    const [certificate, key] = ['cert.pem', 'key.pem'].map((name) => path.join(data, name));
+    const made = spawnSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '30', '-subj',
+      '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1', '-keyout', key, '-out', certificate]);
+    check(made.status === 0, `openssl: ${made.stderr}`);
+    const log = path.join(data, 'log');
+    const { server, url } = await serve(log, ['--listen', '127.0.0.1:0', '--set', `tls.certificate=${certificate}`, '--set', `tls.key=${key}`, '--set', 'http2=true']);
+    try {
+      const page = await open(browser, `${url}/`, { ignoreHTTPSErrors: true });
+      const backend = token(log, 'backend', 'backend');
+      const heard = await page.evaluate(async ([backend, limit]) => {
+        const late = new Promise((_, reject) => setTimeout(() => reject(new Error('not all were heard in time')), limit));
+        const opened = (source) => new Promise((resolve) => source.addEventListener('hello', resolve, { once: true }));
+        const comment = (source) => new Promise((resolve) => source.addEventListener('comment', (e) => resolve(JSON.parse(e.data).body), { once: true }));
+        const sources = [...Array(12)].map(() => new EventSource('/v1/rooms/two/sse'));
+        const socket = new WebSocket(`${location.origin.replace('http', 'ws')}/v1/rooms/two/stream`);
+        const events = [];
+        const bySocket = new Promise((resolve) => socket.addEventListener('message', (e) => {
+          events.push(...[JSON.parse(e.data)].flat());
+          const found = events.find((event) => event.type === 'comment');
+          if (found) resolve(found.body);
+        }));
+        await Promise.race([late, Promise.all([...sources.map(opened), new Promise((resolve) => socket.addEventListener('open', resolve))])]);
+        const said = Promise.all([bySocket, ...sources.map(comment)]);
+        const answer = await fetch('/v1/rooms/two/comments', {
+          method: 'POST', headers: { 'content-type': 'application/json', authorization: `Bearer ${backend}` }, body: JSON.stringify({ client_msg_id: 'k', body: 'to all' }),
+        });
+        if (!answer.ok) throw new Error(await answer.text());
+        const bodies = await Promise.race([late, said]);
+        const protocol = performance.getEntriesByType('navigation')[0].nextHopProtocol;
+        const metrics = await (await fetch('/metrics')).text();
+        return { bodies, protocol, connections: metrics.match(/protocol_connections{protocol="http2"} (\d+)/)[1] };
+      }, [backend, LIMIT_MS]);
+      check(heard.protocol === 'h2' && heard.connections === '1', `by ${heard.protocol}, ${heard.connections} connections`);
+      check(heard.bodies.length === 13 && heard.bodies.every((body) => body === 'to all'), `heard ${heard.bodies}`);
+      check(page.faults.length === 0, `the console: ${page.faults}`);
+      await page.context().close();
+    } finally {
+      const ended = new Promise((resolve) => server.on('exit', resolve));
+      server.kill('SIGTERM');
+      await ended;
+      fs.rmSync(data, { recursive: true, force: true });
+    }
+  },
 };
 
 (async () => {
