@@ -12,6 +12,7 @@ mod catch_up;
 mod conn;
 mod echo;
 pub mod frames;
+mod full;
 mod http2;
 mod meter;
 mod ops;
@@ -38,7 +39,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use tokio::sync::mpsc;
 
 use crate::admission::Admission;
@@ -53,6 +54,7 @@ use polls::Polls;
 use streams::StreamTable;
 use worker::Worker;
 
+pub use full::sockets_max;
 pub use streams::Limits as StreamLimits;
 
 /// What a gateway is told at its start.
@@ -78,6 +80,10 @@ pub struct Settings {
     pub drain: Delay,
     /// permessage-deflate is agreed to where a client offers it.
     pub deflate: bool,
+    /// Sockets of this process: [`sockets_max`].
+    pub sockets_max: u64,
+    /// Other processes listen on the same address.
+    pub shares_address: bool,
     /// `None`: plain HTTP.
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// For clients that offer HTTP/2; only with `tls`.
@@ -110,8 +116,29 @@ struct Shared {
     admission: Arc<Admission>,
     streams: StreamTable,
     polls: Polls,
+    spare: full::Spare,
     /// The conformance route exists.
     echo: bool,
+}
+
+impl Shared {
+    fn new(settings: Settings, deps: Deps) -> Shared {
+        Shared {
+            streams: StreamTable::new(settings.stream_limits),
+            polls: Polls::new(),
+            spare: full::Spare::new(),
+            echo: echo::is_asked_for(),
+            shard: deps.shard,
+            workers: deps.workers,
+            control: deps.control,
+            verifier: deps.verifier,
+            tickets: deps.tickets,
+            metrics: deps.metrics,
+            tallies: deps.tallies,
+            admission: deps.admission,
+            settings,
+        }
+    }
 }
 
 /// A running gateway.
@@ -139,7 +166,7 @@ pub fn start(settings: Settings, deps: Deps) -> Result<Gateway, ListenFault> {
         let mut own = Vec::with_capacity(listens.len());
         for listen in &mut listens {
             let fault = |fault| ListenFault(listen.address, fault);
-            let listener = listener(listen.address, n > 1).map_err(fault)?;
+            let listener = listener(listen.address, n > 1 || settings.shares_address).map_err(fault)?;
             // A free port is the same one for all workers.
             listen.address = listener.local_addr().map_err(fault)?;
             own.push((mio::net::TcpListener::from_std(listener), listen.serves));
@@ -149,20 +176,8 @@ pub fn start(settings: Settings, deps: Deps) -> Result<Gateway, ListenFault> {
     let address = listens.remove(0).address;
     let at_address = |fault| ListenFault(address, fault);
     let drain = settings.drain;
-    let shared = Arc::new(Shared {
-        streams: StreamTable::new(settings.stream_limits),
-        polls: Polls::new(),
-        echo: echo::is_asked_for(),
-        shard: deps.shard,
-        workers: deps.workers.clone(),
-        control: deps.control,
-        verifier: deps.verifier,
-        tickets: deps.tickets,
-        metrics: deps.metrics,
-        tallies: deps.tallies,
-        admission: deps.admission,
-        settings,
-    });
+    let workers = deps.workers.clone();
+    let shared = Arc::new(Shared::new(settings, deps));
     let (mut threads, mut beside) = (Vec::new(), Vec::new());
     for (idx, own) in listeners.into_iter().enumerate() {
         let mut worker = Worker::new(WorkerId(idx as u16), own, shared.clone()).map_err(at_address)?;
@@ -184,7 +199,7 @@ pub fn start(settings: Settings, deps: Deps) -> Result<Gateway, ListenFault> {
     }
     // A worker ends before the thread beside it.
     threads.append(&mut beside);
-    Ok(Gateway { address, edges: listens, workers: deps.workers, drain, threads })
+    Ok(Gateway { address, edges: listens, workers, drain, threads })
 }
 
 impl Gateway {
@@ -213,6 +228,9 @@ impl Gateway {
     }
 }
 
+const PROBED_AFTER: Duration = Duration::from_secs(17);
+const PROBED_EVERY: Duration = Duration::from_secs(5);
+
 /// A listener whose options its connections inherit.
 fn listener(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
@@ -227,6 +245,9 @@ fn listener(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     socket.set_send_buffer_size(kernel::SEND_BUFFER as usize)?; // the kernel doubles it: 64 KiB
     socket.set_tcp_notsent_lowat(16 * 1024)?;
     socket.set_tcp_user_timeout(Some(Duration::from_secs(20)))?;
+    // Whoever is silent for 17 s is probed, and gone when 22 s have passed without a sign: a waiting poll or an idle caller whose
+    // network vanished. An event stream speaks every 15 s and is never probed.
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(PROBED_AFTER).with_interval(PROBED_EVERY))?;
     socket.bind(&address.into())?;
     socket.listen(kernel::BACKLOG as i32)?;
     Ok(socket.into())

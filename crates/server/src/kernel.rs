@@ -13,7 +13,7 @@ pub const BACKLOG: u32 = 4_096;
 /// What a socket's unsent bytes may take; the kernel doubles it, and cuts it to `net.core.wmem_max` without a word.
 pub const SEND_BUFFER: u32 = 32 * 1024;
 /// The log, its WAL, listeners, pollers, and callers of the API.
-const DESCRIPTORS_BESIDE: u64 = 512;
+pub const DESCRIPTORS_BESIDE: u64 = 512;
 /// What is asked for where no `limits.connections_max` says how many streams there may be.
 const CONNECTIONS: u64 = 10_000;
 /// An idle socket's buffers hold nothing; when one viewer in eight is slow, its 64 KiB are 16 pages, 2 for each of the eight.

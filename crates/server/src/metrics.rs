@@ -74,10 +74,12 @@ pub enum Refused {
     Connections,
     /// `limits.connections_per_room_max`.
     Room,
+    /// The process has no descriptor for it.
+    Sockets,
 }
 
 impl Refused {
-    pub const ALL: [Refused; 7] = [
+    pub const ALL: [Refused; 8] = [
         Refused::Rate,
         Refused::Closed,
         Refused::Drain,
@@ -85,6 +87,7 @@ impl Refused {
         Refused::Address,
         Refused::Connections,
         Refused::Room,
+        Refused::Sockets,
     ];
 
     pub fn name(self) -> &'static str {
@@ -96,6 +99,7 @@ impl Refused {
             Refused::Address => "address",
             Refused::Connections => "connections",
             Refused::Room => "room",
+            Refused::Sockets => "sockets",
         }
     }
 }

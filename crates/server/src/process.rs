@@ -134,6 +134,8 @@ pub fn start(config: Config) -> Result<Running, StartFault> {
         exempt: config.exempt.clone(),
         trusted_proxies: config.trusted_proxies.clone(),
         proxy_protocol: config.proxy_protocol,
+        sockets_max: gateway::sockets_max(),
+        shares_address: false,
         drain: DRAIN,
         deflate: config.deflate,
         tls,

@@ -19,42 +19,57 @@ fn silent_viewer(server: &Server) -> TcpStream {
     socket
 }
 
-fn is_answered(socket: &mut TcpStream) -> bool {
-    let mut start = [0; 12];
-    socket.read_exact(&mut start).is_ok() && &start == b"HTTP/1.1 200"
+/// The first event that a stream is given.
+fn first_event(socket: &mut TcpStream) -> String {
+    let mut said = Vec::new();
+    let mut byte = [0];
+    loop {
+        let text = String::from_utf8_lossy(&said);
+        if let Some((_, kind)) = text.split_once("event: ")
+            && let Some((kind, _)) = kind.split_once('\n')
+        {
+            return kind.to_owned();
+        }
+        let n = socket.read(&mut byte).unwrap_or_else(|e| panic!("{e} after {text:?}"));
+        assert_eq!(n, 1, "it ended after {text:?}");
+        said.extend_from_slice(&byte);
+    }
 }
 
 #[test]
-fn a26_without_descriptors_those_inside_are_served_and_those_outside_get_in_later() {
+fn a26_without_descriptors_those_inside_are_served_and_everyone_outside_is_told() {
     let mut server = Server::unstarted(&[], &[]);
     server.restart_under(&["prlimit", "--nofile=100"]);
     let token = server.token("backend", &["backend"]);
     let mut inside = Viewer::open(&server, Rung::WebSocket, "full", None, None).unwrap_or_else(|a| panic!("{a:?}"));
     let mut publisher = server.http();
-    let mut publish = |key: &str| {
+    let publish = |publisher: &mut Http, key: &str| {
         let body = json!({"client_msg_id": key, "body": key});
         let answer = publisher.call("POST", "/v1/rooms/full/comments", Some(&token), Some(&body)).expect("an answer");
         assert_eq!(answer.status, 200, "{:?}", answer.json);
         answer.json["event_id"].as_u64().expect("an id")
     };
-    publish("before");
+    publish(&mut publisher, "before");
     let mut crowd: Vec<TcpStream> = (0..200).map(|_| silent_viewer(&server)).collect();
-    let start = Instant::now();
-    let n_open = || std::fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("the process is there").count();
-    while n_open() < 100 {
-        assert!(start.elapsed() < LIMIT, "its descriptors never ran out");
-        std::thread::yield_now();
-    }
-    let id = publish("while nobody gets in");
+    let firsts: Vec<String> = crowd.iter_mut().map(first_event).collect();
+    let n_of = |kind: &str| firsts.iter().filter(|first| *first == kind).count();
+    let (n_in, n_out) = (n_of("hello"), n_of("close"));
+    assert!((10..100).contains(&n_in), "{n_in} of 200 got in");
+    assert_eq!(n_in + n_out, 200, "each is greeted or told why not: {firsts:?}");
+    let id = publish(&mut publisher, "while nobody gets in");
     inside.until_id(id);
-    // The first of the crowd leave; everyone behind them is let in.
-    let mut behind = crowd.split_off(160);
+    let page = publisher.call("GET", "/metrics", None, None).expect("an answer");
+    let text = String::from_utf8(page.body).expect("text");
+    let counted =
+        text.lines().find_map(|l| l.strip_prefix("grandstand_gateway_streams_limited_total{limit=\"sockets\"} "));
+    assert_eq!(counted.and_then(|n| n.parse().ok()), Some(n_out), "{text}");
+    // The crowd leaves: who comes then is let in.
     drop(crowd);
-    for late in &mut behind {
-        assert!(is_answered(late), "who waited is served");
+    let start = Instant::now();
+    while first_event(&mut silent_viewer(&server)) != "hello" {
+        assert!(start.elapsed() < LIMIT, "nobody gets in any more");
     }
-    drop(behind);
-    let after = publish("after");
+    let after = publish(&mut publisher, "after");
     inside.until_id(after);
     server.stop();
 }

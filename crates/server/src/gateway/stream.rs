@@ -79,8 +79,9 @@ enum Who {
 }
 
 impl Worker {
-    /// A request for a stream route. `more`: bytes follow it that were sent before the answer.
-    pub(super) fn open_stream(&mut self, slot: usize, head: &Head<'_>, body: &[u8], more: bool) {
+    /// A request for a stream route. `more`: bytes follow it that were sent before the answer. `over`: the process holds no
+    /// more sockets.
+    pub(super) fn open_stream(&mut self, slot: usize, head: &Head<'_>, body: &[u8], more: bool, over: bool) {
         let keep_alive = head.keep_alive;
         let Some((room, route)) = split(head.path()) else { return };
         let is_stream = matches!(route, Route::Stream(_)) && head.method == "GET";
@@ -222,6 +223,9 @@ impl Worker {
         self.count_stream(transport, 1);
         if let Some(code) = refused {
             return self.close(slot, code);
+        }
+        if self.refuse_over(slot, &room, over) {
+            return;
         }
         if self.draining || self.shared.admission.is_draining() {
             self.shared.metrics.add_refused(metrics::Refused::Drain);

@@ -23,6 +23,8 @@ use tokio::sync::mpsc;
 mod admission;
 mod away;
 mod deflate;
+mod full;
+mod half_open;
 mod refill;
 
 use super::{Deps, Gateway, Settings, StreamLimits};
@@ -139,6 +141,19 @@ fn stage_set(
     proxy_protocol: bool,
     deflate: bool,
 ) -> Stage {
+    let place = (u64::MAX / 2, false);
+    stage_full(n_workers, stream_limits, trusted, proxy_protocol, deflate, place)
+}
+
+/// `full`: so many sockets, and whether others accept on the port.
+fn stage_full(
+    n_workers: u16,
+    stream_limits: StreamLimits,
+    trusted: &[&str],
+    proxy_protocol: bool,
+    deflate: bool,
+    full: (u64, bool),
+) -> Stage {
     let (shard, ends) = ShardHandle::new();
     let workers = Workers::new(n_workers);
     let log = Arc::new(Mutex::new(Log { epoch: 7, seq: 1, ..Log::default() }));
@@ -216,6 +231,8 @@ fn stage_set(
         http2: None,
         trusted_proxies: trusted.iter().map(|n| crate::auth::door::Network::parse(n).unwrap()).collect(),
         proxy_protocol,
+        sockets_max: full.0,
+        shares_address: full.1,
         drain: Delay { retry_after: Duration::from_millis(500), spread: Duration::from_secs(10) },
     };
     let deps = Deps {

@@ -41,6 +41,8 @@ pub struct Http {
     pub deadline: Mono,
     /// The PROXY header comes first.
     pub awaits_proxy: bool,
+    /// It came over the limit: its stream is refused, any other request is its last.
+    pub over: bool,
     /// The response being written; no request is read meanwhile.
     pub response: Option<Response>,
     /// A renewal asked of another worker: its answer comes by mail.
@@ -72,6 +74,7 @@ impl Http {
             need: None,
             deadline: now + HEAD_WAIT,
             awaits_proxy: false,
+            over: false,
             response: None,
             renewal: None,
         }
@@ -182,8 +185,12 @@ impl Worker {
                 return Some(buf.len());
             }
         };
+        let over = http.over;
         let head = match Head::parse(&rest[..head_len]) {
-            Ok(head) => head,
+            Ok(mut head) => {
+                head.keep_alive &= !over;
+                head
+            }
             Err(refusal) => {
                 self.refuse_request(slot, refusal);
                 return Some(buf.len());
@@ -211,7 +218,7 @@ impl Worker {
             self.answer(slot, answer, head.keep_alive);
         } else if super::stream::is_stream_path(head.path()) {
             let more = buf.len() > need;
-            self.open_stream(slot, &head, &rest[head_len..head_len + head.body_len], more);
+            self.open_stream(slot, &head, &rest[head_len..head_len + head.body_len], more, over);
         } else if self.shared.echo && head.path() == super::echo::PATH {
             self.open_echo(slot, &head);
         } else {

@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,6 +27,7 @@ use slab::Slab;
 
 use super::Shared;
 use super::conn::{Caller, Conn, Kind, Sent};
+use super::full;
 use super::http2::{Arrival, Http2};
 use super::pipe::{Bell, Pipe};
 use super::roster::Room;
@@ -40,7 +42,7 @@ use crate::link::{ConnKey, Delay, Mailbox, ToWorker, WorkerId};
 use crate::metrics::{Transport, add};
 
 const WAKER: Token = Token(0);
-const FIRST_LISTENER: usize = 1;
+pub(super) const FIRST_LISTENER: usize = 1;
 const FIRST_CONN: usize = FIRST_LISTENER + LISTENERS_MAX;
 /// The public one and those of transports; the settings' own limit is below it.
 pub(super) const LISTENERS_MAX: usize = 63;
@@ -62,6 +64,10 @@ const SLICE: Duration = Duration::from_millis(100);
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// A listener that could not accept tries again then.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Those who are being refused leave within moments.
+const CROWD_PAUSE: Duration = Duration::from_millis(20);
+/// One who is only to be refused has this long to ask.
+const OVER_WAIT: Duration = Duration::from_secs(2);
 /// Whoever fills the descriptors must not fill the log as well.
 const ACCEPT_SAID_EVERY: Duration = Duration::from_secs(5);
 
@@ -70,7 +76,9 @@ pub(super) struct Worker {
     pub shared: Arc<Shared>,
     poll: Poll,
     /// Each with what its connections may ask for. Empty: nobody new is taken.
-    listeners: Vec<(TcpListener, Serves)>,
+    pub listeners: Vec<(TcpListener, Serves)>,
+    /// Listeners that were closed because the process is full.
+    pub shut: Vec<(SocketAddr, Serves)>,
     mailbox: Arc<Mailbox<ToWorker>>,
     /// Pipes of HTTP/2 streams that did something.
     pub bell: Arc<Bell>,
@@ -146,6 +154,7 @@ impl Worker {
             shared,
             poll,
             listeners,
+            shut: Vec::new(),
             mailbox,
             bell,
             http2: None,
@@ -227,6 +236,10 @@ impl Worker {
         }
     }
 
+    pub fn registry(&self) -> &mio::Registry {
+        self.poll.registry()
+    }
+
     pub fn tick(&mut self) {
         self.now = clock::mono();
         self.wall = clock::wall();
@@ -263,16 +276,22 @@ impl Worker {
     }
 
     /// Takes who waits at a listener, up to a turn's share.
-    fn accept(&mut self, idx: usize) {
+    pub(super) fn accept(&mut self, idx: usize) {
         for _ in 0..ACCEPTS_A_TURN {
             let Some((listener, serves)) = self.listeners.get(idx) else { return };
             let serves = *serves;
+            let room = full::room(self.n_sockets(), &self.shared.settings);
+            if room == full::Room::Crowded {
+                self.accept_at = Some(self.now + CROWD_PAUSE);
+                return;
+            }
             let (mut stream, peer) = match listener.accept() {
                 Ok(accepted) => accepted,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return self.close_listeners_if_full(),
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => continue,
+                Err(e) if full::is_out_of_descriptors(&e) && self.refuse_by_spare(idx) => continue,
                 Err(e) => {
-                    // Out of descriptors or memory: the queue is left to wait, everyone else is served.
+                    // Out of descriptors without a spare, or of memory: the queue is left to wait, everyone else is served.
                     add(&self.shared.metrics.accept_failed, 1);
                     if self.now >= self.accept_said + ACCEPT_SAID_EVERY {
                         self.accept_said = self.now;
@@ -302,6 +321,10 @@ impl Worker {
             self.generation = self.generation.wrapping_add(1);
             let settings = &self.shared.settings;
             let mut http = Http::new(self.now);
+            if room == full::Room::Full {
+                http.over = true;
+                http.deadline = self.now + OVER_WAIT;
+            }
             http.awaits_proxy = settings.proxy_protocol && door::is_trusted(peer.ip(), &settings.trusted_proxies);
             entry.insert(Conn::new(socket, self.generation, Caller { peer, serves }, http));
             add(&self.shared.metrics.accepted, 1);
@@ -332,6 +355,10 @@ impl Worker {
 
     /// A socket that speaks HTTP/2 goes to the thread that does, before a byte was read. Whether it went.
     fn hand_over(&mut self, slot: usize) -> bool {
+        // One that came over the limit is refused here, in HTTP/1.1.
+        if matches!(&self.conns[slot].kind, Kind::Http(http) if http.over) {
+            return false;
+        }
         let Some(place) = self.http2.as_ref().and_then(Http2::place) else { return false };
         let mut conn = self.conns.remove(slot);
         if let Some(source) = conn.socket.source() {
@@ -344,7 +371,7 @@ impl Worker {
         true
     }
 
-    fn turn(&mut self, slot: usize, readable: bool, writable: bool, ended: bool) {
+    pub(super) fn turn(&mut self, slot: usize, readable: bool, writable: bool, ended: bool) {
         if !self.conns.contains(slot) {
             return;
         }
@@ -598,7 +625,7 @@ impl Worker {
         }
     }
 
-    fn on_time(&mut self) {
+    pub(super) fn on_time(&mut self) {
         let mut fired = Vec::new();
         self.wheel.turn(self.now, &mut fired);
         for Timer { slot, generation, at } in fired {
@@ -624,6 +651,7 @@ impl Worker {
         }
         if self.now >= self.housekeeping_at {
             self.housekeeping_at = self.now + HOUSEKEEPING;
+            self.reopen_listeners();
             self.keep_refills();
             self.keep_rooms();
             if self.slice_at.is_none() && self.shared.admission.is_draining() {
@@ -654,7 +682,7 @@ impl Worker {
 
     // ---- mail ------------------------------------------------------------------------------------------------
 
-    fn on_mail(&mut self, mail: ToWorker) {
+    pub(super) fn on_mail(&mut self, mail: ToWorker) {
         match mail {
             ToWorker::Room { room, found } => self.on_room(&room, found),
             ToWorker::Batch(batch) => self.on_batch(&batch),
@@ -718,6 +746,7 @@ impl Worker {
         if let Some(http2) = &mut self.http2 {
             http2.drain();
         }
+        self.shut.clear();
         for slot in self.conns.iter().map(|(slot, _)| slot).collect::<Vec<_>>() {
             match &self.conns[slot].kind {
                 Kind::Viewer(viewer) if viewer.awaits_answers() => {}

@@ -1,0 +1,145 @@
+//! Sockets whose other end vanished without a word are given up within 35 s. The worker is driven by hand: its clock is moved.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use grandstand_core::time::Mono;
+use socket2::SockRef;
+use tokio::sync::mpsc;
+
+use super::{Log, room};
+use crate::admission::Admission;
+use crate::auth::ticket::Tickets;
+use crate::auth::token::Verifier;
+use crate::clock;
+use crate::gateway::worker::Worker;
+use crate::gateway::{Deps, Serves, Settings, Shared, StreamLimits, listener};
+use crate::link::{Delay, ShardEnds, ShardHandle, Tallies, ToOwner, ToWorker, WorkerId, Workers};
+use crate::metrics::Metrics;
+
+/// What docs/protocol.md lets a client rely on.
+const GONE_WITHIN: Duration = Duration::from_secs(35);
+
+struct Still {
+    worker: Worker,
+    address: SocketAddr,
+    ends: ShardEnds,
+    _requests: mpsc::Receiver<crate::link::HttpRequest>,
+    began: Mono,
+}
+
+fn still() -> Still {
+    let (shard, ends) = ShardHandle::new();
+    ends.status.set_ready(true);
+    let (control, requests) = mpsc::channel(1);
+    let settings = Settings {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        edges: vec![],
+        endpoints: None,
+        origins: vec![],
+        development: true,
+        stream_limits: StreamLimits { per_user: 9, per_address: 9, total: None, per_room: None },
+        exempt: vec![],
+        trusted_proxies: vec![],
+        proxy_protocol: false,
+        drain: Delay { retry_after: Duration::ZERO, spread: Duration::ZERO },
+        sockets_max: 99,
+        shares_address: false,
+        deflate: true,
+        http2: None,
+        tls: None,
+    };
+    let deps = Deps {
+        shard,
+        workers: Workers::new(1),
+        control,
+        verifier: Arc::new(Verifier::new(None, vec![], None, None, vec![]).unwrap()),
+        tickets: Arc::new(Tickets::new(&[7; 32], clock::wall())),
+        metrics: Arc::new(Metrics::new()),
+        tallies: Tallies::default(),
+        admission: Arc::new(Admission::new(None, clock::mono())),
+    };
+    let listener: TcpListener = listener(settings.listen, false).unwrap();
+    let address = listener.local_addr().unwrap();
+    let listeners = vec![(mio::net::TcpListener::from_std(listener), Serves::All)];
+    let worker = Worker::new(WorkerId(0), listeners, Arc::new(Shared::new(settings, deps))).unwrap();
+    let began = worker.now;
+    Still { worker, address, ends, _requests: requests, began }
+}
+
+impl Still {
+    /// A client that asked for a stream and was greeted; from here on it is silent.
+    fn viewer(&mut self, request: &str) -> TcpStream {
+        let mut socket = TcpStream::connect(self.address).unwrap();
+        socket.write_all(request.as_bytes()).unwrap();
+        while self.worker.conns.is_empty() {
+            self.worker.accept(0);
+        }
+        let slot = self.worker.conns.iter().next().unwrap().0;
+        // The request is in the socket: loopback hands it over within the write.
+        self.worker.turn(slot, true, true, false);
+        for link in self.ends.owner.take(Some(std::time::Instant::now()), || true).links {
+            if let ToOwner::Subscribe { room, .. } = link {
+                let log = Log { epoch: 7, seq: 1, ..Log::default() };
+                let found = Ok(Arc::new(log.info(&room)));
+                self.worker.on_mail(ToWorker::Room { room, found });
+            }
+        }
+        socket
+    }
+
+    /// Moves the clock until the worker holds no socket; after how long.
+    fn gone_after(&mut self) -> Duration {
+        let mut passed = Duration::ZERO;
+        while !self.worker.conns.is_empty() {
+            assert!(passed < GONE_WITHIN * 2, "it is held for ever");
+            passed += Duration::from_millis(50);
+            self.worker.now = self.began + passed;
+            self.worker.on_time();
+        }
+        passed
+    }
+}
+
+#[test]
+fn a_websocket_that_does_not_answer_its_ping_is_gone_within_35_seconds() {
+    for _ in 0..20 {
+        let mut still = still();
+        let _socket = still.viewer(
+            "GET /v1/rooms/r/stream HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n",
+        );
+        assert_eq!(still.worker.room_ids.len(), 1, "it was let in");
+        let gone = still.gone_after();
+        assert!(gone >= Duration::from_secs(30) && gone <= GONE_WITHIN + Duration::from_millis(100), "{gone:?}");
+        assert_eq!(still.worker.rooms[still.worker.room_ids[&room("r")]].seats.len(), 0, "its seat is free");
+    }
+}
+
+#[test]
+fn what_is_written_to_a_vanished_stream_is_given_up_by_the_kernel_in_time() {
+    let mut still = still();
+    let mut socket = still.viewer("GET /v1/rooms/r/sse HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let mut said = [0; 4096];
+    let n = socket.read(&mut said).unwrap();
+    assert!(said[..n].starts_with(b"HTTP/1.1 200"));
+    let mut passed = Duration::ZERO;
+    socket.set_nonblocking(true).unwrap();
+    let said_again = |socket: &mut TcpStream| socket.read(&mut [0; 4096]).is_ok_and(|n| n > 0);
+    while !said_again(&mut socket) {
+        passed += Duration::from_millis(50);
+        assert!(passed <= Duration::from_secs(16), "an event stream speaks every 15 s");
+        still.worker.now = still.began + passed;
+        still.worker.on_time();
+    }
+    let conn = still.worker.conns.iter_mut().next().unwrap().1;
+    let accepted = SockRef::from(&*conn.socket.source().expect("a socket of its own"));
+    let unacked = accepted.tcp_user_timeout().unwrap().expect("a limit");
+    assert!(passed + unacked <= GONE_WITHIN + Duration::from_millis(100), "{passed:?} and {unacked:?}");
+    // Who waits in silence, as a poll does, is probed by the kernel.
+    assert!(accepted.keepalive().unwrap());
+    let probes = accepted.tcp_keepalive_time().unwrap() + accepted.tcp_keepalive_interval().unwrap();
+    assert!(probes >= unacked && probes <= GONE_WITHIN, "{probes:?}: the second look finds {unacked:?} passed");
+}
