@@ -372,9 +372,14 @@ def bare(transport: str, viewers: int, ours: dict[str, float]) -> dict[str, floa
     room.request("PUT", "/admin/rooms/bench", "{}")
     room.getresponse().read()
     settings = {"request": get("/", port, WS if transport == "ws" else ""), "greeting": '"hello"'}
-    with Crowd(port, settings) as crowd:
-        crowd.ask(f"connect {viewers}")
-        figures = json.loads(process.stdout.readline())
+    try:
+        with Crowd(port, settings) as crowd:
+            crowd.ask(f"connect {viewers}")
+            line = process.stdout.readline()
+            assert line, f"it ended early, with {process.wait()}"
+            figures = json.loads(line)
+    finally:
+        process.kill()
         process.wait()
     assert figures["full"] <= figures["sends"] / 100, f"the audience did not keep up: {figures}"
     return {"us": figures["cpu_us_per_send"] / a_frame, "connect_us": figures["cpu_us_per_connection"], "share": 1.0}
@@ -410,14 +415,14 @@ def peers(say: Callable[..., None]) -> None:
         got.setdefault((name, key), []).append(value)
         print(f"  {name}: {value:.3f} {TITLES[key]}", file=sys.stderr, flush=True)
 
-    def attempt(peer: type[Peer], what: Callable[[], dict[str, float]]) -> dict[str, float]:
+    def attempt(peer: type[Peer] | None, what: Callable[[], dict[str, float]]) -> dict[str, float]:
         """A peer that breaks is named, and has no value; ours breaks the run."""
         try:
             return what()
         except (AssertionError, Absent, OSError) as why:
             if peer is Ours:
                 raise
-            say("peers-broken", peer=peer.name, BROKEN=str(why)[-600:])
+            say("peers-broken", peer=peer.name if peer else "bare send loop", BROKEN=str(why)[-600:])
             return {}
 
     for _ in range(PAIRS):
@@ -434,9 +439,10 @@ def peers(say: Callable[..., None]) -> None:
                     if one["share"] < 0.9999:
                         lost[peer.name, key] = min(lost.get((peer.name, key), 1), one["share"])
                     if peer is Ours:
-                        floor = bare(transport, viewers, one)
-                        keep("bare send loop", key, floor["us"])
-                        if key == "unmerged":
+                        floor = attempt(None, lambda one=one: bare(transport, viewers, one))
+                        if floor:
+                            keep("bare send loop", key, floor["us"])
+                        if floor and key == "unmerged":
                             keep("bare send loop", "connect_us", floor["connect_us"])
     names = ["bare send loop", *(peer.name for peer in here)]
     for name in names:

@@ -134,7 +134,8 @@ impl Crowd {
     fn connect(&mut self, n: usize) -> Result<()> {
         let start = Instant::now();
         while self.greeted < n {
-            ensure!(start.elapsed() < PATIENCE, "{} of {n} were greeted, {} gone", self.greeted, self.counted.gone);
+            let (greeted, gone) = (self.greeted, self.counted.gone);
+            ensure!(start.elapsed() < PATIENCE && gone <= n as u64, "{greeted} of {n} were greeted, {gone} gone");
             while self.conns.len() < n && self.conns.len() - self.greeted < OPENING_MAX {
                 let mut stream = TcpStream::connect(self.address)?;
                 let interest = Interest::READABLE | Interest::WRITABLE;
