@@ -10,7 +10,7 @@ use grandstand_core::ids::{Epoch, EpochSpan, EventId, Position, Pseq, Seq};
 use grandstand_core::record::Lane;
 use grandstand_core::time::Mono;
 use grandstand_core::viewer::resume::{self, Answer, COMMENTS_MAX, Facts, Priority, Reason};
-use grandstand_core::viewer::ring::{self, Entry, Ring};
+use grandstand_core::viewer::ring::{self, Entry, Rejoin, Ring};
 use grandstand_core::viewer::walk::{Limits, Place, Skipped, Step, Walk};
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::test_runner::{Config, TestRunner};
@@ -36,6 +36,10 @@ enum Act {
     Break(usize, u8),
     Resume(usize),
     Follow(usize),
+    /// The ring is given so many events of its past.
+    Back(u8),
+    /// So many events never reach the ring, which then begins anew and is joined to what it was, a page at a time.
+    Missed(u8, u8),
 }
 
 fn acts() -> impl Strategy<Value = Vec<Act>> {
@@ -53,6 +57,8 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         3 => (viewer.clone(), 0u8..3).prop_map(|(v, n)| Act::Break(v, n)),
         4 => viewer.clone().prop_map(Act::Resume),
         2 => viewer.prop_map(Act::Follow),
+        2 => (1u8..60).prop_map(Act::Back),
+        2 => (0u8..30, 1u8..12).prop_map(|(n, rows)| Act::Missed(n, rows)),
     ];
     proptest::collection::vec(act, 1..120)
 }
@@ -101,6 +107,11 @@ struct World {
     viewers: Vec<Viewer>,
 }
 
+fn entry(event: &Event) -> Entry<()> {
+    let Event { id, lane, private, pseq, at } = *event;
+    Entry { id, lane, closes_window: false, private, pseq, at, bytes: 100, payload: () }
+}
+
 impl World {
     fn new() -> World {
         let mut world = World {
@@ -131,12 +142,48 @@ impl World {
     }
 
     fn append(&mut self, lane: Lane, private: bool, closes_window: bool) {
+        self.record(lane, private);
+        let event = self.events.last().expect("it was just recorded");
+        self.ring.push(Entry { closes_window, ..entry(event) });
+    }
+
+    fn record(&mut self, lane: Lane, private: bool) {
         self.seq += 1;
         let pseq = (lane == Lane::Priority).then(|| self.pseq.next());
         self.pseq = pseq.unwrap_or(self.pseq);
         let (id, at) = (self.id(), self.now);
         self.events.push(Event { id, lane, private, pseq, at });
-        self.ring.push(Entry { id, lane, closes_window, private, pseq, at, bytes: 100, payload: () });
+    }
+
+    /// The ring's past, a page of so many events.
+    fn back(&mut self, rows: usize) {
+        let floor = self.ring.floor();
+        let known = &self.events[..self.events.partition_point(|e| e.id.position() <= floor)];
+        let page = &known[known.len().saturating_sub(rows)..];
+        let before = |e: &Event| Position::new(e.id.value() - 1).expect("one less than an id is a position");
+        let after = page.first().filter(|_| page.len() == rows).map_or(Position::START, before);
+        let page: Vec<_> = page.iter().map(entry).collect();
+        assert!(self.ring.extend_back(after, page), "the log's own past joins");
+    }
+
+    fn miss(&mut self, n: u8, rows: usize) {
+        let last = self.events.last().map_or(Position::START, |e| e.id.position());
+        for n in 0..n {
+            self.record(if n % 3 == 0 { Lane::Priority } else { Lane::Comment }, n % 5 == 4);
+        }
+        let newest = self.events.last().map_or(Position::START, |e| e.id.position());
+        let how = ring::rejoin(&self.ring, last, self.head(), newest, self.pseq);
+        assert_eq!(how, if n == 0 { Rejoin::Whole } else { Rejoin::Gap });
+        let limits = ring::Limits { bytes: 20_000, ..ring::Limits::default() };
+        let anew = Ring::new(self.head(), self.pseq, limits);
+        let old = std::mem::replace(&mut self.ring, anew);
+        while self.ring.floor() > old.head() {
+            assert!(!self.ring.join(old.clone()), "it would leave a hole");
+            self.back(rows);
+        }
+        let floor = self.ring.floor().min(old.floor());
+        assert!(self.ring.join(old));
+        assert_eq!(self.ring.floor(), floor);
     }
 
     fn act(&mut self, act: Act) {
@@ -166,6 +213,8 @@ impl World {
             }
             Act::Resume(v) => self.resume(v),
             Act::Follow(v) => self.follow(v),
+            Act::Back(rows) => self.back(rows.into()),
+            Act::Missed(n, rows) => self.miss(n, rows.into()),
         }
     }
 
@@ -223,7 +272,7 @@ impl World {
             all[from..].iter().map(|e| (e.id, self.now.since(e.at))).collect()
         };
         let by_log = resume::resume_from(cursor, &self.facts(cursor, &self.epochs()), newest);
-        if let Some(by_ring) = resume::from_ring(&self.ring, cursor, WINDOW, self.now, &[]) {
+        if let Some(by_ring) = resume::from_ring(&self.ring, cursor, WINDOW, self.now, &self.ended) {
             // The ring's head may be behind the log's by records of other rooms; else the two agree.
             assert_eq!(by_ring.baseline().1, by_log.baseline().1, "ring and log agree on the baseline");
             assert_eq!(
