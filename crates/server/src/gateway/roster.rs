@@ -456,8 +456,11 @@ impl Worker {
         }
         if urgent {
             // Its place among the others may stay: a room that was walked has nothing left to do there.
-            self.urgent.push_back(idx);
             room.queued = true;
+            // Once: a room that is given scores faster than it is walked would fill the queue with itself.
+            if !self.urgent.contains(&idx) {
+                self.urgent.push_back(idx);
+            }
         } else if !room.queued {
             self.due.push_back(idx);
             room.queued = true;
@@ -490,8 +493,9 @@ impl Worker {
             if let Some(room) = self.rooms.get_mut(idx) {
                 room.queued = !done;
                 if !done {
-                    // An urgent room goes on before others; a plain one makes room for them.
-                    if urgent { self.urgent.push_front(idx) } else { self.due.push_back(idx) }
+                    // Urgent rooms go before others and take turns: the score of a small one waits for a slice of a large one,
+                    // not for its whole walk.
+                    if urgent { self.urgent.push_back(idx) } else { self.due.push_back(idx) }
                 }
             }
             if clock::mono() >= until || self.walk_at.is_some() {

@@ -1,4 +1,4 @@
-//! Sockets whose other end vanished without a word are given up within 35 s. The worker is driven by hand: its clock is moved.
+//! A worker driven by hand, its clock moved: sockets whose other end vanished without a word are given up within 35 s.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -142,4 +142,14 @@ fn what_is_written_to_a_vanished_stream_is_given_up_by_the_kernel_in_time() {
     assert!(accepted.keepalive().unwrap());
     let probes = accepted.tcp_keepalive_time().unwrap() + accepted.tcp_keepalive_interval().unwrap();
     assert!(probes >= unacked && probes <= GONE_WITHIN, "{probes:?}: the second look finds {unacked:?} passed");
+}
+
+#[test]
+fn a_room_with_many_scores_waits_in_the_queue_of_urgent_rooms_once() {
+    let mut still = still();
+    let (large, small) = (still.worker.room_place(&room("large")), still.worker.room_place(&room("small")));
+    for idx in [large, large, small, large, small] {
+        still.worker.queue_walk_as(idx, true);
+    }
+    assert_eq!(Vec::from(still.worker.urgent.clone()), [large, small]);
 }
