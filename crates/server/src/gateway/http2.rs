@@ -28,7 +28,7 @@ use h2::server::{Connection, SendResponse};
 use h2::{Ping, PingPong, Reason, RecvStream};
 use rustls::server::Acceptor;
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_rustls::LazyConfigAcceptor;
 
@@ -38,8 +38,9 @@ use super::meter::{Gauge, Metered};
 use super::pipe::Bell;
 use crate::metrics::add;
 
-/// Sockets on their way from the loop to this thread; when it is full, a client that can is spoken to in HTTP/1.1.
-const ARRIVALS_MAX: usize = 256;
+/// Handshakes begun and not done, those on their way from the loop among them: with 0.3 ms for a signature all are answered
+/// long before their time is over. One more is spoken to in HTTP/1.1 by the loop, when it can be.
+const HANDSHAKES_MAX: usize = 512;
 /// From the socket's arrival to the client's first frame. Source: threats, table of limits (TLS handshake 5 s).
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(5);
 /// Streams of one connection at once; each also counts for its address and user. Source: threats, table of limits.
@@ -76,12 +77,15 @@ const END_WAIT: Duration = Duration::from_millis(500);
 pub struct Arrival {
     pub socket: std::net::TcpStream,
     pub caller: Caller,
+    /// Given back when the handshake is over.
+    pub place: OwnedSemaphorePermit,
 }
 
 /// A worker's way to its thread.
 pub struct Http2 {
     /// Closed by a drain.
     arrivals: Option<mpsc::Sender<Arrival>>,
+    places: Arc<Semaphore>,
     /// Falls with the worker.
     _alive: oneshot::Sender<()>,
 }
@@ -97,9 +101,18 @@ struct Hall {
 }
 
 impl Http2 {
-    /// A place for one more; `None` when too many are on their way, or the gateway drains.
-    pub fn place(&self) -> Option<mpsc::Permit<'_, Arrival>> {
-        self.arrivals.as_ref()?.try_reserve().ok()
+    /// A place for one more; `None` when too many are shaking hands, or the gateway drains.
+    pub fn place(&self) -> Option<OwnedSemaphorePermit> {
+        self.arrivals.as_ref()?;
+        self.places.clone().try_acquire_owned().ok()
+    }
+
+    /// The other thread takes it from here.
+    pub fn send(&self, arrival: Arrival) {
+        if let Some(arrivals) = &self.arrivals {
+            // Whoever has a place finds one in the channel, unless its thread is gone, and the process with it.
+            let _ = arrivals.try_send(arrival);
+        }
     }
 
     /// Nobody new; everybody is told to go when their streams have ended.
@@ -116,7 +129,7 @@ pub fn start(
     loop_bell: Arc<Bell>,
 ) -> io::Result<(Http2, JoinHandle<()>)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (arrivals, from_loop) = mpsc::channel(ARRIVALS_MAX);
+    let (arrivals, from_loop) = mpsc::channel(HANDSHAKES_MAX);
     let (_alive, alive) = oneshot::channel();
     let rung = Arc::new(Notify::new());
     let notify = rung.clone();
@@ -124,7 +137,8 @@ pub fn start(
     let hall = Hall { shared, tls, loop_bell, task_bell, turns: Semaphore::new(1) };
     let run = move || runtime.block_on(run(Arc::new(hall), rung, from_loop, alive));
     let thread = std::thread::Builder::new().name(format!("http2-{idx}")).spawn(run)?;
-    Ok((Http2 { arrivals: Some(arrivals), _alive }, thread))
+    let places = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    Ok((Http2 { arrivals: Some(arrivals), places, _alive }, thread))
 }
 
 async fn run(hall: Arc<Hall>, rung: Arc<Notify>, mut arrivals: mpsc::Receiver<Arrival>, alive: oneshot::Receiver<()>) {
@@ -157,7 +171,9 @@ async fn run(hall: Arc<Hall>, rung: Arc<Notify>, mut arrivals: mpsc::Receiver<Ar
 async fn attend(hall: Arc<Hall>, arrival: Arrival, leaving: watch::Receiver<()>) {
     let metrics = &hall.shared.metrics;
     metrics.http2_connections.fetch_add(1, Ordering::Relaxed);
-    match timeout(HANDSHAKE_WAIT, shake_hands(&hall, arrival.socket)).await {
+    let shaken = timeout(HANDSHAKE_WAIT, shake_hands(&hall, arrival.socket)).await;
+    drop(arrival.place);
+    match shaken {
         Ok(Ok((connection, gauge))) => converse(&hall, connection, arrival.caller, &gauge, leaving).await,
         Ok(Err(fault)) => {
             add(&metrics.handshakes_failed, 1);

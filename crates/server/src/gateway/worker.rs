@@ -359,14 +359,16 @@ impl Worker {
         if matches!(&self.conns[slot].kind, Kind::Http(http) if http.over) {
             return false;
         }
-        let Some(place) = self.http2.as_ref().and_then(Http2::place) else { return false };
+        let Some(http2) = &self.http2 else { return false };
+        let Some(place) = http2.place() else { return false };
         let mut conn = self.conns.remove(slot);
         if let Some(source) = conn.socket.source() {
             // A descriptor that epoll keeps would only wake us for nothing.
             let _ = self.poll.registry().deregister(source);
         }
         if let Some(socket) = conn.socket.into_tcp() {
-            place.send(Arrival { socket: socket.into(), caller: Caller { peer: conn.peer, serves: conn.serves } });
+            let caller = Caller { peer: conn.peer, serves: conn.serves };
+            http2.send(Arrival { socket: socket.into(), caller, place });
         }
         true
     }
