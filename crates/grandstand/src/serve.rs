@@ -4,6 +4,11 @@
 //! seconds. A second one ends the process at once; every acknowledged event is in the log by then. SIGXFSZ is caught so that
 //! a file-size limit comes back as the write's own error, which the server answers with `no_space`. SIGHUP reads the certificate
 //! again.
+//!
+//! With `--gateways` this process is the supervisor of [`processes`], and every process it starts runs [`run`] again with its
+//! share of the server.
+
+mod processes;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -14,6 +19,7 @@ use anyhow::{Context as _, Result};
 use grandstand_server::config::{Config, LogFormat};
 use grandstand_server::edge::Serves;
 use grandstand_server::kernel;
+use grandstand_server::process::Share;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -36,6 +42,24 @@ pub struct Args {
     /// Any other setting, as in `config reference`: `--set durability=none`. May be given several times.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// Gateway processes beside the one that holds the log. Without it, all is one process.
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=i64::from(grandstand_server::link::PROCESSES_MAX)))]
+    gateways: Option<u8>,
+    /// Which share of the server this process is; given by its supervisor.
+    #[arg(long, hide = true, value_parser = share, conflicts_with = "gateways")]
+    share: Option<Share>,
+}
+
+/// `shard`, or `gateway:0/4`.
+fn share(text: &str) -> Result<Share, String> {
+    let parse = || {
+        if text == "shard" {
+            return Some(Share::Shard);
+        }
+        let (process, of) = text.strip_prefix("gateway:")?.split_once('/')?;
+        Some(Share::Gateway { process: process.parse().ok()?, of: of.parse().ok()? })
+    };
+    parse().ok_or_else(|| "`shard`, or `gateway:NUMBER/ALL`".to_owned())
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
@@ -50,29 +74,39 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Ok(config) => config,
         Err(faults) => return Ok(settings::tell(&faults)),
     };
+    if let Some(n) = args.gateways {
+        return processes::supervise(args, &config, n);
+    }
     log_to_stderr(&config)?;
-    // Not by the log: no filter hides what an operator must know.
+    kernel::raise_descriptors();
+    // A supervisor has said it for all of its processes.
+    if args.share.is_none() {
+        warn(&config);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(serve(config, args.share.unwrap_or(Share::All)))
+}
+
+/// What an operator must know. Not by the log: no filter hides it.
+fn warn(config: &Config) {
     for warning in config.warnings() {
         eprintln!("warning: {warning}");
     }
-    kernel::raise_descriptors();
     // A laptop in development mode is not to hold ten thousand viewers.
     if !config.development || config.connections_max.is_some() {
         for limit in kernel::limits(config.connections_max).iter().filter(|limit| limit.is_too_low()) {
             eprintln!("warning: {limit} (docs/operate/sizing.md)");
         }
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(config))
 }
 
-async fn serve(config: Config) -> Result<ExitCode> {
+async fn serve(config: Config, share: Share) -> Result<ExitCode> {
     // Before the server: a signal during a long recovery is not lost.
-    let mut stop = Stop::new()?;
+    let mut stop = Stop::new(share)?;
     // Only with a certificate to read again: without one, whoever hangs up a terminal ends its server, as ever.
     let mut reload = config.tls.is_some().then(|| signal(SignalKind::hangup())).transpose()?;
     let _file_limit = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
-    let starting = tokio::task::spawn_blocking(move || grandstand_server::process::start(config));
+    let starting = tokio::task::spawn_blocking(move || grandstand_server::process::start_share(config, share));
     let running = tokio::select! {
         started = starting => started??,
         name = stop.next() => {
@@ -90,7 +124,10 @@ async fn serve(config: Config) -> Result<ExitCode> {
         };
         eprintln!("{transport} alone on {scheme}://{}", edge.address);
     }
-    writeln!(out, "ready {scheme}://{}", running.address)?;
+    match running.address {
+        Some(address) => writeln!(out, "ready {scheme}://{address}")?,
+        None => writeln!(out, "ready")?,
+    }
     out.flush()?;
     if let Some(internal) = running.internal {
         eprintln!("metrics on http://{internal}/metrics");
@@ -136,17 +173,31 @@ async fn serve(config: Config) -> Result<ExitCode> {
 struct Stop {
     terminate: Signal,
     interrupt: Signal,
+    /// Says so when the supervisor is gone; `None` for a process that has none.
+    left: Option<tokio::sync::oneshot::Receiver<()>>,
 }
 
 impl Stop {
-    fn new() -> Result<Stop> {
-        Ok(Stop { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    fn new(share: Share) -> Result<Stop> {
+        let left = (share != Share::All).then(processes::supervisor_left).transpose()?;
+        Ok(Stop { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())?, left })
     }
 
     async fn next(&mut self) -> &'static str {
+        let left = async {
+            match &mut self.left {
+                Some(left) => drop(left.await),
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
+            () = left => {
+                // Once is enough: what follows is the patience of a drain.
+                self.left = None;
+                "the supervisor's end"
+            }
         }
     }
 }

@@ -52,6 +52,7 @@ use crate::auth::door;
 use crate::auth::ticket::Tickets;
 use crate::auth::token::{SigningKey, Verifier};
 use crate::config::Config;
+use crate::link::host::Host;
 use crate::link::{Full, HttpPart, HttpRequest, ShardHandle, Tallies, ToWorker, Workers};
 use crate::metrics::Metrics;
 use answer::Problem;
@@ -77,6 +78,8 @@ pub struct Deps {
     pub tallies: Tallies,
     pub metrics: Arc<Metrics>,
     pub admission: Arc<Admission>,
+    /// The links to gateway processes; `None` where the gateway is in this one.
+    pub host: Option<Arc<Host>>,
 }
 
 /// The role's state, shared by all requests.

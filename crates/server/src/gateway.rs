@@ -40,7 +40,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
-use tokio::sync::mpsc;
 
 use crate::admission::Admission;
 use crate::auth::door::{Network, Origin};
@@ -48,7 +47,7 @@ use crate::auth::ticket::Tickets;
 use crate::auth::token::Verifier;
 use crate::edge::{Listen, Serves};
 use crate::kernel;
-use crate::link::{Delay, HttpRequest, ShardHandle, Tallies, ToWorker, WorkerId, Workers};
+use crate::link::{ControlHandle, Delay, ShardHandle, Tallies, ToWorker, Workers};
 use crate::metrics::Metrics;
 use polls::Polls;
 use streams::StreamTable;
@@ -95,7 +94,7 @@ pub struct Settings {
 pub struct Deps {
     pub shard: ShardHandle,
     pub workers: Workers,
-    pub control: mpsc::Sender<HttpRequest>,
+    pub control: ControlHandle,
     pub verifier: Arc<Verifier>,
     pub tickets: Arc<Tickets>,
     pub metrics: Arc<Metrics>,
@@ -108,7 +107,7 @@ struct Shared {
     settings: Settings,
     shard: ShardHandle,
     workers: Workers,
-    control: mpsc::Sender<HttpRequest>,
+    control: ControlHandle,
     verifier: Arc<Verifier>,
     tickets: Arc<Tickets>,
     metrics: Arc<Metrics>,
@@ -158,15 +157,16 @@ pub struct ListenFault(pub SocketAddr, pub io::Error);
 /// Opens the listeners and starts one thread for each place in `deps.workers`.
 /// Errors: an address cannot be had.
 pub fn start(settings: Settings, deps: Deps) -> Result<Gateway, ListenFault> {
-    let n = deps.workers.n();
+    let ids: Vec<_> = deps.workers.ids().collect();
+    let shares = settings.shares_address || ids.len() > 1;
     let mut listens = vec![Listen { address: settings.listen, serves: Serves::All }];
     listens.extend(&settings.edges);
     let mut listeners = Vec::new();
-    for _ in 0..n {
+    for _ in &ids {
         let mut own = Vec::with_capacity(listens.len());
         for listen in &mut listens {
             let fault = |fault| ListenFault(listen.address, fault);
-            let listener = listener(listen.address, n > 1 || settings.shares_address).map_err(fault)?;
+            let listener = listener(listen.address, shares).map_err(fault)?;
             // A free port is the same one for all workers.
             listen.address = listener.local_addr().map_err(fault)?;
             own.push((mio::net::TcpListener::from_std(listener), listen.serves));
@@ -179,8 +179,8 @@ pub fn start(settings: Settings, deps: Deps) -> Result<Gateway, ListenFault> {
     let workers = deps.workers.clone();
     let shared = Arc::new(Shared::new(settings, deps));
     let (mut threads, mut beside) = (Vec::new(), Vec::new());
-    for (idx, own) in listeners.into_iter().enumerate() {
-        let mut worker = Worker::new(WorkerId(idx as u16), own, shared.clone()).map_err(at_address)?;
+    for (idx, (id, own)) in ids.into_iter().zip(listeners).enumerate() {
+        let mut worker = Worker::new(id, own, shared.clone()).map_err(at_address)?;
         if let Some(tls) = &shared.settings.http2 {
             let (http2, thread) =
                 http2::start(idx, shared.clone(), tls.clone(), worker.bell.clone()).map_err(at_address)?;
@@ -205,17 +205,17 @@ pub fn start(settings: Settings, deps: Deps) -> Result<Gateway, ListenFault> {
 impl Gateway {
     /// Closes every viewer with 4112 and takes nobody new; answers still go out.
     pub fn drain(&self) {
-        for idx in 0..self.workers.n() {
+        for worker in self.workers.ids() {
             // A worker whose mailbox is full is told by `stop`, which tries again.
-            let _ = self.workers.send(WorkerId(idx), ToWorker::Drain(self.drain));
+            let _ = self.workers.send(worker, ToWorker::Drain(self.drain));
         }
     }
 
     /// Ends the workers after what they hold was written, at the latest after 3 s.
     pub fn stop(self) {
-        for idx in 0..self.workers.n() {
+        for worker in self.workers.ids() {
             for _ in 0..200 {
-                if self.workers.send(WorkerId(idx), ToWorker::Stop).is_ok() {
+                if self.workers.send(worker, ToWorker::Stop).is_ok() {
                     break;
                 }
                 std::thread::sleep(Duration::from_millis(5));

@@ -1,7 +1,8 @@
 //! Where the roles meet: what a gateway worker, the shard and the control plane say to each other.
 //!
-//! Embedded, the link is a set of in-process mailboxes. Every mailbox is bounded; a full one is answered by a refusal, never
-//! by waiting, so that no role can stop another. Nothing here decides anything.
+//! Embedded, the link is a set of in-process mailboxes. With several gateway processes it is a local socket between each of
+//! them (`hub`) and the shard's (`host`), and the handles here hide which of the two it is. Every mailbox is bounded; a full one
+//! is answered by a refusal, never by waiting, so that no role can stop another. Nothing here decides anything.
 //!
 //! ```text
 //! gateway ── ShardHandle ──► shard owner (commands, subscriptions) · shard readers (resumes, pages)
@@ -9,6 +10,10 @@
 //! shard ──── Workers ──────► gateway worker mailbox (ToWorker)
 //! gateway ── HttpRequest ──► control          control ── Workers ──► ToWorker::Http
 //! ```
+
+pub mod codec;
+pub mod host;
+pub mod hub;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -26,14 +31,35 @@ use grandstand_core::record::{Audience, Lane, Record, RetractTarget, Room};
 use grandstand_core::revision::CurrentScore;
 use grandstand_core::time::Wall;
 use grandstand_core::viewer::resume;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::auth::Identity;
 use crate::metrics::LANES;
+use host::Host;
+use hub::Hub;
 
-/// One gateway worker of this process.
+/// One gateway worker. The low sixteen bits are its process and its place there, the same in every process; above them the
+/// shard's process keeps the serial of the link it came by, so that no two workers that ever were have the same name there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct WorkerId(pub u16);
+pub struct WorkerId(pub u32);
+
+/// Gateway processes of one shard at most, and workers of each of them.
+pub const PROCESSES_MAX: u8 = 64;
+pub const WORKERS_A_PROCESS_MAX: u8 = 254;
+
+impl WorkerId {
+    pub fn of(process: u8, worker: u8) -> WorkerId {
+        WorkerId(u32::from(process) << 8 | u32::from(worker))
+    }
+    /// Process and place, without the link.
+    pub fn number(self) -> u16 {
+        self.0 as u16
+    }
+    /// 0 where gateway and shard share a process.
+    pub fn process(self) -> u8 {
+        (self.0 >> 8) as u8
+    }
+}
 
 /// One connection of one worker. `generation` tells a reused slot from the connection an answer was meant for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -271,11 +297,30 @@ pub struct Overloaded(pub Delay);
 
 /// What the owner thread receives beside commands.
 pub enum ToOwner {
-    Subscribe { worker: WorkerId, room: RoomId },
-    Unsubscribe { worker: WorkerId, room: RoomId },
-    Snapshot { room: RoomId, min: Position, reply: oneshot::Sender<Result<Arc<SnapshotView>, ReadRefused>> },
-    Room { room: RoomId, reply: oneshot::Sender<Result<RoomDetail, ReadRefused>> },
-    Rooms { reply: oneshot::Sender<Vec<RoomDetail>> },
+    Subscribe {
+        worker: WorkerId,
+        room: RoomId,
+    },
+    Unsubscribe {
+        worker: WorkerId,
+        room: RoomId,
+    },
+    /// This home of subscriptions, and all behind it, is gone.
+    Gone {
+        home: WorkerId,
+    },
+    Snapshot {
+        room: RoomId,
+        min: Position,
+        reply: oneshot::Sender<Result<Arc<SnapshotView>, ReadRefused>>,
+    },
+    Room {
+        room: RoomId,
+        reply: oneshot::Sender<Result<RoomDetail, ReadRefused>>,
+    },
+    Rooms {
+        reply: oneshot::Sender<Vec<RoomDetail>>,
+    },
     Stop,
 }
 
@@ -515,9 +560,16 @@ impl ShardStatus {
 /// The way to the shard: cheap to clone, never waits.
 #[derive(Clone)]
 pub struct ShardHandle {
-    owner: Arc<OwnerBox>,
-    readers: Arc<JobBox<ToReader>>,
+    way: Way,
     status: Arc<ShardStatus>,
+}
+
+#[derive(Clone)]
+enum Way {
+    /// The shard's threads are in this process.
+    Here { owner: Arc<OwnerBox>, readers: Arc<JobBox<ToReader>> },
+    /// Behind a socket. Its gateway asks for what viewers need; all else is asked in the shard's own process.
+    There(Arc<Hub>),
 }
 
 /// The shard's ends of a [`ShardHandle`].
@@ -536,7 +588,28 @@ impl ShardHandle {
         let readers = Arc::new(JobBox::new(JOBS_LIMIT));
         let status = Arc::new(ShardStatus::new());
         let ends = ShardEnds { owner: owner.clone(), readers: readers.clone(), status: status.clone() };
-        (ShardHandle { owner, readers, status }, ends)
+        (ShardHandle { way: Way::Here { owner, readers }, status }, ends)
+    }
+
+    /// The shard of another process.
+    pub fn there(hub: Arc<Hub>) -> ShardHandle {
+        let status = hub.status().clone();
+        ShardHandle { way: Way::There(hub), status }
+    }
+
+    /// For what only the shard's own process asks. `None` in a gateway's.
+    fn owner(&self) -> Option<&OwnerBox> {
+        match &self.way {
+            Way::Here { owner, .. } => Some(owner),
+            Way::There(_) => None,
+        }
+    }
+
+    fn readers(&self) -> Option<&JobBox<ToReader>> {
+        match &self.way {
+            Way::Here { readers, .. } => Some(readers),
+            Way::There(_) => None,
+        }
     }
 
     pub fn status(&self) -> &ShardStatus {
@@ -546,18 +619,34 @@ impl ShardHandle {
     /// The worker has a viewer of the room: [`ToWorker::Room`] comes, then every batch. Never refused: its number is
     /// bounded by the worker's rooms.
     pub fn subscribe(&self, worker: WorkerId, room: RoomId) {
-        self.owner.send_link(ToOwner::Subscribe { worker, room });
+        match &self.way {
+            Way::Here { owner, .. } => owner.send_link(ToOwner::Subscribe { worker, room }),
+            Way::There(hub) => hub.subscribe(worker, room),
+        }
     }
 
     /// The last viewer left. Batches already on their way may still come.
     pub fn unsubscribe(&self, worker: WorkerId, room: RoomId) {
-        self.owner.send_link(ToOwner::Unsubscribe { worker, room });
+        match &self.way {
+            Way::Here { owner, .. } => owner.send_link(ToOwner::Unsubscribe { worker, room }),
+            Way::There(hub) => hub.unsubscribe(worker, &room),
+        }
+    }
+
+    /// A gateway process is gone, and its subscriptions with it.
+    pub(super) fn gone(&self, home: WorkerId) {
+        if let Some(owner) = self.owner() {
+            owner.send_link(ToOwner::Gone { home });
+        }
     }
 
     /// Asks for a change. The answer comes as [`ToWorker::Answer`] or by the oneshot, after its commit.
     /// Errors: the lane is full; nothing was or will be done.
     pub fn command(&self, reply: ReplyTo, command: Command) -> Result<(), Overloaded> {
-        self.owner.send_command(reply, command)
+        match &self.way {
+            Way::Here { owner, .. } => owner.send_command(reply, command),
+            Way::There(hub) => hub.command(reply, command),
+        }
     }
 
     /// [`ShardHandle::command`] for tasks.
@@ -570,8 +659,12 @@ impl ShardHandle {
 
     /// How a viewer at `cursor` goes on. [`ToWorker::Resume`] answers, the first page with it.
     pub fn resume(&self, conn: ConnKey, request: u64, room: RoomId, cursor: Position) -> Result<(), Overloaded> {
-        let job = ToReader::Resume { conn, request, room, cursor };
-        self.readers.send(job).map_err(|Full(_)| Overloaded(OVERLOADED))
+        match &self.way {
+            Way::Here { readers, .. } => {
+                readers.send(ToReader::Resume { conn, request, room, cursor }).map_err(|Full(_)| Overloaded(OVERLOADED))
+            }
+            Way::There(hub) => hub.resume(conn, request, room, cursor),
+        }
     }
 
     /// The next page of a catching-up viewer. [`ToWorker::Page`] answers. Asked when the last page has left.
@@ -584,8 +677,12 @@ impl ShardHandle {
         after: Position,
         comments_from: Position,
     ) -> Result<(), Overloaded> {
-        let job = ToReader::Page { conn, request, room, after, comments_from };
-        self.readers.send(job).map_err(|Full(_)| Overloaded(OVERLOADED))
+        match &self.way {
+            Way::Here { readers, .. } => readers
+                .send(ToReader::Page { conn, request, room, after, comments_from })
+                .map_err(|Full(_)| Overloaded(OVERLOADED)),
+            Way::There(hub) => hub.page(conn, request, room, after, comments_from),
+        }
     }
 
     /// What a worker's ring of the room lacks, from `upto` backwards, one page. [`ToWorker::Past`] answers.
@@ -599,39 +696,47 @@ impl ShardHandle {
         upto: Position,
         seen: Position,
     ) -> Result<(), Overloaded> {
-        let job = ToReader::Past { worker, request, room, upto, seen };
-        self.readers.send(job).map_err(|Full(_)| Overloaded(OVERLOADED))
+        match &self.way {
+            Way::Here { readers, .. } => readers
+                .send(ToReader::Past { worker, request, room, upto, seen })
+                .map_err(|Full(_)| Overloaded(OVERLOADED)),
+            Way::There(hub) => hub.past(worker, request, room, upto, seen),
+        }
     }
 
     /// The owner finishes what was admitted and ends; commands are refused with `not_ready` from here on.
     pub fn stop_owner(&self) {
         self.status.set_ready(false);
-        self.owner.stop();
+        if let Some(owner) = self.owner() {
+            owner.stop();
+        }
     }
 
     /// The readers finish the jobs that wait and end.
     pub fn stop_readers(&self) {
-        self.readers.close();
+        if let Some(readers) = self.readers() {
+            readers.close();
+        }
     }
 
     /// The room as of now, never older than `min` (waits up to 1 s for it).
     /// Errors: `NoRoom`; `Busy` when `min` is not reached in time.
     pub async fn snapshot(&self, room: RoomId, min: Position) -> Result<Arc<SnapshotView>, ReadRefused> {
         let (reply, answer) = oneshot::channel();
-        self.owner.send_link(ToOwner::Snapshot { room, min, reply });
+        self.owner().ok_or(ReadRefused::Fault)?.send_link(ToOwner::Snapshot { room, min, reply });
         answer.await.unwrap_or(Err(ReadRefused::Fault))
     }
 
     pub async fn room(&self, room: RoomId) -> Result<RoomDetail, ReadRefused> {
         let (reply, answer) = oneshot::channel();
-        self.owner.send_link(ToOwner::Room { room, reply });
+        self.owner().ok_or(ReadRefused::Fault)?.send_link(ToOwner::Room { room, reply });
         answer.await.unwrap_or(Err(ReadRefused::Fault))
     }
 
     /// Every room, in name order.
     pub async fn rooms(&self) -> Result<Vec<RoomDetail>, ReadRefused> {
         let (reply, answer) = oneshot::channel();
-        self.owner.send_link(ToOwner::Rooms { reply });
+        self.owner().ok_or(ReadRefused::Fault)?.send_link(ToOwner::Rooms { reply });
         answer.await.map_err(|_| ReadRefused::Fault)
     }
 
@@ -639,7 +744,7 @@ impl ShardHandle {
     pub async fn older(&self, room: RoomId, before: Position, limit: usize) -> Result<Vec<Arc<Piece>>, ReadRefused> {
         let (reply, answer) = oneshot::channel();
         let job = ToReader::Older { room, before, limit, reply };
-        self.readers.send(job).map_err(|Full(_)| ReadRefused::Busy(OVERLOADED))?;
+        self.readers().ok_or(ReadRefused::Fault)?.send(job).map_err(|Full(_)| ReadRefused::Busy(OVERLOADED))?;
         answer.await.unwrap_or(Err(ReadRefused::Fault))
     }
 
@@ -647,7 +752,7 @@ impl ShardHandle {
     pub async fn export(&self, room: RoomId, after: Position) -> Result<ExportPage, ReadRefused> {
         let (reply, answer) = oneshot::channel();
         let job = ToReader::Export { room, after, reply };
-        self.readers.send(job).map_err(|Full(_)| ReadRefused::Busy(OVERLOADED))?;
+        self.readers().ok_or(ReadRefused::Fault)?.send(job).map_err(|Full(_)| ReadRefused::Busy(OVERLOADED))?;
         answer.await.unwrap_or(Err(ReadRefused::Fault))
     }
 }
@@ -813,28 +918,77 @@ impl<T> JobBox<T> {
     }
 }
 
-/// The mailboxes of this process's gateway workers. Made before the workers, filled by each as it starts.
+/// The way to the gateway workers: mailboxes of this process, made before the workers and filled by each as it starts, or the
+/// links to the processes they are in.
 #[derive(Clone)]
-pub struct Workers(Arc<[OnceLock<Arc<Mailbox<ToWorker>>>]>);
+pub struct Workers(Places);
+
+#[derive(Clone)]
+enum Places {
+    Here { process: u8, mailboxes: Arc<[OnceLock<Arc<Mailbox<ToWorker>>>]> },
+    There(Arc<Host>),
+}
 
 impl Workers {
     pub fn new(n: u16) -> Workers {
-        Workers((0..n).map(|_| OnceLock::new()).collect())
+        Workers(Places::Here { process: 0, mailboxes: (0..n).map(|_| OnceLock::new()).collect() })
     }
 
-    pub fn n(&self) -> u16 {
-        self.0.len() as u16
+    /// The workers of one gateway process among several.
+    pub fn of_process(process: u8, n: u8) -> Workers {
+        Workers(Places::Here { process, mailboxes: (0..n).map(|_| OnceLock::new()).collect() })
+    }
+
+    /// Those of other processes.
+    pub fn there(host: Arc<Host>) -> Workers {
+        Workers(Places::There(host))
+    }
+
+    /// The workers of this process, in order.
+    pub fn ids(&self) -> impl Iterator<Item = WorkerId> + use<> {
+        let (first, n) = match &self.0 {
+            Places::Here { process, mailboxes } => (WorkerId::of(*process, 0).0, mailboxes.len() as u32),
+            Places::There(_) => (0, 0),
+        };
+        (first..first + n).map(WorkerId)
+    }
+
+    /// Whether it is a worker of this process.
+    pub fn is_here(&self, worker: WorkerId) -> bool {
+        self.mailbox(worker).is_some()
+    }
+
+    fn mailbox(&self, worker: WorkerId) -> Option<&OnceLock<Arc<Mailbox<ToWorker>>>> {
+        match &self.0 {
+            Places::Here { process, mailboxes } => {
+                let place = worker.0.checked_sub(WorkerId::of(*process, 0).0)?;
+                mailboxes.get(place as usize)
+            }
+            Places::There(_) => None,
+        }
+    }
+
+    /// Where batches for this worker are sent: to itself, or once to its process, whose hub gives them out.
+    pub fn home(&self, worker: WorkerId) -> WorkerId {
+        match &self.0 {
+            Places::Here { .. } => worker,
+            Places::There(_) => host::home_of(worker),
+        }
     }
 
     /// A worker's place is set once, before its first message to another role.
     pub fn set(&self, worker: WorkerId, mailbox: Arc<Mailbox<ToWorker>>) {
-        assert!(self.0[usize::from(worker.0)].set(mailbox).is_ok(), "a worker's mailbox is set once");
+        let place = self.mailbox(worker).expect("a worker has its place in its own process");
+        assert!(place.set(mailbox).is_ok(), "a worker's mailbox is set once");
     }
 
-    /// Errors: the worker's mailbox is full, or it has none yet.
+    /// Errors: the worker's mailbox (or the link to its process) is full, or it has none yet.
     #[expect(clippy::result_large_err, reason = "the item itself comes back, as from its mailbox")]
     pub fn send(&self, worker: WorkerId, item: ToWorker) -> Result<(), Full<ToWorker>> {
-        match self.0[usize::from(worker.0)].get() {
+        if let Places::There(host) = &self.0 {
+            return host.send(worker, item);
+        }
+        match self.mailbox(worker).and_then(OnceLock::get) {
             Some(mailbox) => mailbox.send(item),
             None => Err(Full(item)),
         }
@@ -868,8 +1022,53 @@ pub enum HttpPart {
     Broken,
 }
 
+/// The way to control: its channel, or the link to the process it is in.
+#[derive(Clone)]
+pub enum ControlHandle {
+    Here(mpsc::Sender<HttpRequest>),
+    There(Arc<Hub>),
+}
+
+/// Why a request did not reach control; nothing was or will be done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unheard {
+    /// Too many wait.
+    Busy,
+    /// The process it is in is away for so long.
+    Away(Delay),
+}
+
+impl From<mpsc::Sender<HttpRequest>> for ControlHandle {
+    fn from(sender: mpsc::Sender<HttpRequest>) -> ControlHandle {
+        ControlHandle::Here(sender)
+    }
+}
+
+impl ControlHandle {
+    /// The flow of a response to this connection.
+    pub fn flow(&self, conn: ConnKey) -> Arc<HttpFlow> {
+        Arc::new(match self {
+            ControlHandle::Here(_) => HttpFlow::new(),
+            ControlHandle::There(hub) => HttpFlow(Turns::There(hub.clone(), conn)),
+        })
+    }
+
+    pub fn send(&self, request: HttpRequest) -> Result<(), Unheard> {
+        match self {
+            ControlHandle::Here(sender) => sender.try_send(request).map_err(|_| Unheard::Busy),
+            ControlHandle::There(hub) => hub.http(request),
+        }
+    }
+}
+
 /// Lets one chunk out at a time: control waits, the gateway says when the last has left.
-pub struct HttpFlow(Semaphore);
+pub struct HttpFlow(Turns);
+
+enum Turns {
+    Here(Semaphore),
+    /// Control waits in another process.
+    There(Arc<Hub>, ConnKey),
+}
 
 /// The connection is gone; the rest of the response is for nobody.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -884,35 +1083,58 @@ impl Default for HttpFlow {
 impl HttpFlow {
     /// The first chunk may go at once.
     pub fn new() -> HttpFlow {
-        HttpFlow(Semaphore::new(1))
+        HttpFlow(Turns::Here(Semaphore::new(1)))
     }
     /// Control: waits until a chunk may be sent.
     pub async fn next(&self) -> Result<(), Gone> {
-        self.0.acquire().await.map(|permit| permit.forget()).map_err(|_| Gone)
+        match &self.0 {
+            Turns::Here(turns) => turns.acquire().await.map(|permit| permit.forget()).map_err(|_| Gone),
+            Turns::There(..) => Err(Gone),
+        }
     }
     /// Gateway: the last chunk has left.
     pub fn left(&self) {
-        self.0.add_permits(1);
+        match &self.0 {
+            Turns::Here(turns) => turns.add_permits(1),
+            Turns::There(hub, conn) => hub.http_left(*conn),
+        }
     }
     /// Gateway: the connection is gone.
     pub fn close(&self) {
-        self.0.close();
+        match &self.0 {
+            Turns::Here(turns) => turns.close(),
+            Turns::There(hub, conn) => hub.http_gone(*conn),
+        }
     }
     pub fn is_closed(&self) -> bool {
-        self.0.is_closed()
+        match &self.0 {
+            Turns::Here(turns) => turns.is_closed(),
+            Turns::There(..) => false,
+        }
     }
 }
 
 /// What gateways count per room and others read.
 #[derive(Default, Debug)]
 pub struct RoomTally {
+    /// In this process.
     pub viewers: AtomicI64,
+    /// In the other gateway processes, as of a second ago.
+    pub elsewhere: AtomicU32,
+    pub held_elsewhere: AtomicU32,
     /// Streams that count against the room's limit, where there is one.
     pub held: AtomicU32,
     pub delivered: AtomicU64,
     pub skipped: AtomicU64,
     /// How many may be coming: what the spread of a refusal is sized by.
     pub demand: Mutex<Demand>,
+}
+
+impl RoomTally {
+    /// Viewers of the whole room.
+    pub fn viewers(&self) -> u64 {
+        self.viewers.load(Ordering::Relaxed).max(0) as u64 + u64::from(self.elsewhere.load(Ordering::Relaxed))
+    }
 }
 
 /// The tallies of all rooms with viewers now, or that told viewers something since the process started.

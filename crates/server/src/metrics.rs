@@ -343,6 +343,102 @@ impl Metrics {
     }
 }
 
+/// How many of [`Metrics::numbers`] do not only grow.
+const GAUGES: usize = 3 + 3;
+
+impl Metrics {
+    /// Every number in a fixed order, the gauges first, so that processes can be added up. A gauge below zero is its two's
+    /// complement.
+    pub fn numbers(&self) -> Vec<u64> {
+        let mut all = Vec::with_capacity(512);
+        self.each(&mut |gauge| all.push(gauge.load(Ordering::Relaxed) as u64), &mut |_| ());
+        self.each(&mut |_| (), &mut |counter| all.push(read(counter)));
+        all
+    }
+
+    /// The numbers of a process that has ended: its gauges are 0.
+    pub fn counted(numbers: &[u64]) -> Vec<u64> {
+        numbers.iter().enumerate().map(|(idx, n)| if idx < GAUGES { 0 } else { *n }).collect()
+    }
+
+    /// What [`Metrics::numbers`] gave, as a new one. Numbers that are missing are 0.
+    pub fn of_numbers(numbers: &[u64]) -> Metrics {
+        let metrics = Metrics::new();
+        let numbers = std::cell::RefCell::new(numbers.iter().copied());
+        let next = || numbers.borrow_mut().next().unwrap_or(0);
+        metrics.each(&mut |gauge| gauge.store(next() as i64, Ordering::Relaxed), &mut |_| ());
+        metrics.each(&mut |_| (), &mut |counter| counter.store(next(), Ordering::Relaxed));
+        metrics
+    }
+
+    /// Each number once. Taken apart by name, so that one that is added cannot be left out.
+    fn each(&self, gauge: &mut dyn FnMut(&AtomicI64), counter: &mut dyn FnMut(&AtomicU64)) {
+        let Metrics {
+            connections,
+            accepted,
+            accept_failed,
+            http2_connections,
+            http2_streams,
+            http2_calmed,
+            handshakes,
+            handshakes_failed,
+            http_requests,
+            http_refused,
+            requested,
+            denied,
+            streams,
+            opened,
+            closed,
+            resumed,
+            admitted,
+            refused,
+            frames,
+            bytes,
+            delivered,
+            skipped,
+            priority_lost,
+            encoded,
+            ops,
+            ops_refused,
+            assertions_failed,
+            rooms_asked,
+            packed,
+            saved,
+            packing_ns,
+            lag,
+            walks,
+            delivery,
+        } = self;
+        [connections, http2_connections, http2_streams].into_iter().for_each(&mut *gauge);
+        streams.iter().for_each(gauge);
+        let single = [
+            accepted,
+            accept_failed,
+            http2_calmed,
+            handshakes_failed,
+            http_requests,
+            http_refused,
+            requested,
+            admitted,
+            priority_lost,
+            encoded,
+            ops,
+            ops_refused,
+            assertions_failed,
+            rooms_asked,
+            packed,
+            saved,
+            packing_ns,
+        ];
+        let lists: [&[AtomicU64]; 9] =
+            [handshakes, &denied.0, opened, closed, resumed, refused, frames, bytes, skipped];
+        let histograms = walks.iter().chain(delivery.as_flattened()).chain([lag]);
+        let times = histograms.flat_map(|h| h.buckets.iter().chain([&h.micros]));
+        let lists = lists.into_iter().flatten().chain(delivered.as_flattened());
+        single.into_iter().chain(lists).chain(times).for_each(counter);
+    }
+}
+
 pub fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
 }
@@ -355,7 +451,29 @@ pub fn read(counter: &AtomicU64) -> u64 {
 mod tests {
     use std::time::Duration;
 
-    use super::{BOUNDS, Histogram, RoomSize};
+    use std::sync::atomic::Ordering;
+
+    use super::{BOUNDS, Histogram, Metrics, RoomSize, read};
+
+    #[test]
+    fn numbers_of_processes_are_told_and_added_up_without_losing_one() {
+        let metrics = Metrics::new();
+        let mut n = 0;
+        let n = std::cell::RefCell::new(&mut n);
+        let next = || {
+            **n.borrow_mut() += 1;
+            **n.borrow()
+        };
+        metrics.each(&mut |g| g.store(next(), Ordering::Relaxed), &mut |_| ());
+        metrics.each(&mut |_| (), &mut |c| c.store(next() as u64, Ordering::Relaxed));
+        let numbers = metrics.numbers();
+        assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
+        assert_eq!(Metrics::of_numbers(&numbers).numbers(), numbers);
+        let ended = Metrics::of_numbers(&Metrics::counted(&numbers));
+        assert_eq!((ended.connections.load(Ordering::Relaxed), read(&ended.accepted)), (0, read(&metrics.accepted)));
+        // Every atomic of the struct is one of them.
+        assert_eq!(numbers.len() * size_of::<u64>(), size_of::<Metrics>());
+    }
 
     #[test]
     fn a_bound_belongs_to_its_bucket_and_the_rest_to_the_last() {

@@ -1,8 +1,11 @@
-//! One server process: the three roles, started in the order in which they can be reached and ended the other way round.
+//! One server process: the three roles, or its share of them, started in the order in which they can be reached and ended the other way round.
 //!
 //! Start: data folder and its lock, keys, the log (recovered before anyone may ask), control, sockets last: who can connect
 //! finds everything there. Stop: sockets take nobody new and send everyone away, control answers what it took, the owner
 //! finishes what was admitted, the workers write what is left.
+//!
+//! With several gateway processes ([`Share`]) one holds shard and control and the others a gateway each; they meet over the
+//! local socket of `link`. Only the shard's process locks the data folder; the others read its keys.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +21,9 @@ use crate::auth::token::{KeyFault, SigningKey, Verifier};
 use crate::config::{Config, Durability};
 use crate::edge::Listen;
 use crate::gateway::{self, Gateway};
-use crate::link::{Delay, ShardHandle, Tallies, Workers};
+use crate::link::host::{self, Host};
+use crate::link::hub;
+use crate::link::{ControlHandle, Delay, PROCESSES_MAX, ShardHandle, Tallies, WORKERS_A_PROCESS_MAX, Workers};
 use crate::metrics::Metrics;
 use crate::shard::{self, ShardConfig, ShardJoin, Stores};
 use crate::{clock, control, failpoint, tls};
@@ -42,12 +47,31 @@ pub enum StartFault {
     Control(Option<SocketAddr>, #[source] std::io::Error),
     #[error("cannot listen on {0}: {1}")]
     Listen(SocketAddr, #[source] std::io::Error),
+    #[error("while making the folder of torn tickets: {0}")]
+    Tickets(#[source] std::io::Error),
+    #[error("while making the socket of the gateway processes: {0}")]
+    Link(#[source] std::io::Error),
+    #[error(
+        "a gateway process has 1 to {WORKERS_A_PROCESS_MAX} workers, and there are at most {PROCESSES_MAX} of them"
+    )]
+    Processes,
 }
 
-/// A running server.
+/// What of the server a process is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Share {
+    /// All three roles.
+    All,
+    /// Shard and control; gateways are processes of their own.
+    Shard,
+    /// One gateway of `of`.
+    Gateway { process: u8, of: u8 },
+}
+
+/// A running process.
 pub struct Running {
-    /// Where it accepts.
-    pub address: SocketAddr,
+    /// Where it accepts; `None` without a gateway.
+    pub address: Option<SocketAddr>,
     /// Where the transports' own listeners accept.
     pub edges: Vec<Listen>,
     /// Where `/metrics` and `/healthz/ready` are, when they have an address of their own.
@@ -56,113 +80,272 @@ pub struct Running {
     pub shard: ShardHandle,
     /// What is shown to clients, when the listener speaks TLS.
     pub certificates: Option<Arc<tls::Certificates>>,
-    gateway: Gateway,
-    control: control::Running,
-    join: ShardJoin,
+    gateway: Option<Gateway>,
+    control: Option<control::Running>,
+    join: Option<ShardJoin>,
+    host: Option<host::Running>,
+    hub: Option<hub::Running>,
 }
 
 /// What a client that is sent away waits: long enough that a restart is over, spread so that they do not come at once.
 const DRAIN: Delay = Delay { retry_after: Duration::from_millis(500), spread: Duration::from_secs(10) };
+/// A gateway process whose shard is not there begins without it after this.
+const SHARD_WAIT: Duration = Duration::from_secs(10);
+/// The folder of torn tickets in the data folder.
+const TORN: &str = "tickets";
+/// The shard waits for its gateways to leave at most this long.
+const LEAVE_WAIT: Duration = Duration::from_secs(5);
 
 /// Starts everything. On return connections are accepted and the log takes commands.
 pub fn start(config: Config) -> Result<Running, StartFault> {
+    start_share(config, Share::All)
+}
+
+/// Starts a process's share. On return a shard takes commands, and a gateway connections.
+pub fn start_share(config: Config, share: Share) -> Result<Running, StartFault> {
     failpoint::init().map_err(StartFault::Failpoints)?;
+    match share {
+        Share::All => start_all(config),
+        Share::Shard => start_shard(config),
+        Share::Gateway { process, of } => start_gateway(config, process, of),
+    }
+}
+
+/// What every process needs of the configuration, the same in all of them.
+struct Basis {
+    config: Arc<Config>,
+    signing: Arc<SigningKey>,
+    verifier: Arc<Verifier>,
+    tickets: Arc<Tickets>,
+    metrics: Arc<Metrics>,
+    tallies: Tallies,
+    admission: Arc<Admission>,
+}
+
+impl Basis {
+    fn new(config: Config, share: Share) -> Result<Basis, StartFault> {
+        let signing = Arc::new(SigningKey::in_folder(&config.data)?);
+        let secret = files::secret(&config.data)?;
+        let verifier = Verifier::new(
+            Some(&signing),
+            config.keys.clone(),
+            config.jwks_file.clone(),
+            config.issuer.clone(),
+            config.audience.clone(),
+        )?;
+        let tickets = match share {
+            Share::Gateway { .. } => {
+                Tickets::shared(&secret, clock::wall(), config.data.join(TORN)).map_err(StartFault::Tickets)?
+            }
+            Share::All | Share::Shard => Tickets::new(&secret, clock::wall()),
+        };
+        Ok(Basis {
+            signing,
+            verifier: Arc::new(verifier),
+            tickets: Arc::new(tickets),
+            metrics: Arc::new(Metrics::new()),
+            tallies: Tallies::default(),
+            admission: Arc::new(Admission::new(config.admission, clock::mono())),
+            config: Arc::new(config),
+        })
+    }
+
+    fn control(&self, shard: &ShardHandle, workers: &Workers, host: Option<Arc<Host>>) -> control::Deps {
+        control::Deps {
+            config: self.config.clone(),
+            shard: shard.clone(),
+            workers: workers.clone(),
+            verifier: self.verifier.clone(),
+            signing: Some(self.signing.clone()),
+            tickets: self.tickets.clone(),
+            tallies: self.tallies.clone(),
+            metrics: self.metrics.clone(),
+            admission: self.admission.clone(),
+            host,
+        }
+    }
+
+    fn gateway(
+        &self,
+        shard: ShardHandle,
+        workers: Workers,
+        control: ControlHandle,
+        tls: Option<Arc<rustls::ServerConfig>>,
+        shares_address: bool,
+    ) -> Result<Gateway, StartFault> {
+        let config = &self.config;
+        let settings = gateway::Settings {
+            listen: config.listen,
+            edges: config.edges.clone(),
+            endpoints: config.endpoints.json().map(Arc::from),
+            origins: config.origins.clone(),
+            development: config.development,
+            stream_limits: gateway::StreamLimits {
+                per_user: config.streams_per_user,
+                per_address: config.streams_per_address,
+                total: config.connections_max,
+                per_room: config.connections_per_room_max,
+            },
+            exempt: config.exempt.clone(),
+            trusted_proxies: config.trusted_proxies.clone(),
+            proxy_protocol: config.proxy_protocol,
+            sockets_max: gateway::sockets_max(),
+            drain: DRAIN,
+            deflate: config.deflate,
+            shares_address,
+            http2: tls.as_deref().filter(|_| config.http2).map(tls::for_http2),
+            tls,
+        };
+        let deps = gateway::Deps {
+            shard,
+            workers,
+            control,
+            verifier: self.verifier.clone(),
+            tickets: self.tickets.clone(),
+            metrics: self.metrics.clone(),
+            tallies: self.tallies.clone(),
+            admission: self.admission.clone(),
+        };
+        gateway::start(settings, deps)
+            .map_err(|gateway::ListenFault(address, fault)| StartFault::Listen(address, fault))
+    }
+}
+
+type Tls = (Option<Arc<tls::Certificates>>, Option<Arc<rustls::ServerConfig>>);
+
+fn read_tls(config: &Config) -> Result<Tls, StartFault> {
     let certificates = config.tls.clone().map(tls::Certificates::read).transpose()?.map(Arc::new);
     let tls = certificates.clone().map(tls::server_config).transpose()?;
-    let http2 = tls.as_deref().filter(|_| config.http2).map(tls::for_http2);
-    let folder = DataDir::open(&config.data)?;
-    let signing = Arc::new(SigningKey::in_folder(&config.data)?);
-    let secret = files::secret(&config.data)?;
-    let verifier = Verifier::new(
-        Some(&signing),
-        config.keys.clone(),
-        config.jwks_file.clone(),
-        config.issuer.clone(),
-        config.audience.clone(),
-    )?;
+    Ok((certificates, tls))
+}
 
+fn n_cores() -> u16 {
+    std::thread::available_parallelism().map_or(1, |n| n.get() as u16)
+}
+
+fn open_shard(config: &Config, workers: &Workers) -> Result<(ShardHandle, ShardJoin), StartFault> {
+    let folder = DataDir::open(&config.data)?;
     let durability = match config.durability {
         Durability::Fsync => StoreDurability::Fsync,
         Durability::Interval(every) => StoreDurability::Interval(every),
         Durability::None => StoreDurability::None,
     };
-    let n_workers = match config.workers {
-        0 => std::thread::available_parallelism().map_or(1, |n| n.get() as u16),
-        n => n,
-    };
-    let workers = Workers::new(n_workers);
     let stores = Stores::open(&folder, durability, config.store_bytes_max)?;
     let shard_config = ShardConfig {
         retention_days: config.retention_days,
         retention_header_days: config.retention_header_days,
         ..ShardConfig::embedded(config.create_on_use)
     };
-    let (shard, join) = shard::start(stores, shard_config, workers.clone())?;
+    Ok(shard::start(stores, shard_config, workers.clone())?)
+}
 
+fn start_all(config: Config) -> Result<Running, StartFault> {
+    let (certificates, tls) = read_tls(&config)?;
+    let workers = Workers::new(if config.workers == 0 { n_cores() } else { config.workers });
+    let (shard, join) = open_shard(&config, &workers)?;
+    let basis = Basis::new(config, Share::All)?;
     let (requests, from_gateway) = mpsc::channel(control::REQUESTS_MAX);
-    let config = Arc::new(config);
-    let verifier = Arc::new(verifier);
-    let tickets = Arc::new(Tickets::new(&secret, clock::wall()));
-    let (metrics, tallies) = (Arc::new(Metrics::new()), Tallies::default());
-    let admission = Arc::new(Admission::new(config.admission, clock::mono()));
-    let deps = control::Deps {
-        config: config.clone(),
-        shard: shard.clone(),
-        workers: workers.clone(),
-        verifier: verifier.clone(),
-        signing: Some(signing),
-        tickets: tickets.clone(),
-        tallies: tallies.clone(),
-        metrics: metrics.clone(),
-        admission: admission.clone(),
-    };
-    let control =
-        control::start(deps, from_gateway).map_err(|fault| StartFault::Control(config.internal_listen, fault))?;
+    let control = control::start(basis.control(&shard, &workers, None), from_gateway)
+        .map_err(|fault| StartFault::Control(basis.config.internal_listen, fault))?;
+    let gateway = basis.gateway(shard.clone(), workers, requests.into(), tls, false)?;
+    Ok(Running {
+        address: Some(gateway.address),
+        edges: gateway.edges.clone(),
+        internal: control.internal,
+        shard,
+        certificates,
+        gateway: Some(gateway),
+        control: Some(control),
+        join: Some(join),
+        host: None,
+        hub: None,
+    })
+}
 
-    let settings = gateway::Settings {
-        listen: config.listen,
-        edges: config.edges.clone(),
-        endpoints: config.endpoints.json().map(Arc::from),
-        origins: config.origins.clone(),
-        development: config.development,
-        stream_limits: gateway::StreamLimits {
-            per_user: config.streams_per_user,
-            per_address: config.streams_per_address,
-            total: config.connections_max,
-            per_room: config.connections_per_room_max,
-        },
-        exempt: config.exempt.clone(),
-        trusted_proxies: config.trusted_proxies.clone(),
-        proxy_protocol: config.proxy_protocol,
-        sockets_max: gateway::sockets_max(),
-        shares_address: false,
-        drain: DRAIN,
-        deflate: config.deflate,
-        tls,
-        http2,
+fn start_shard(config: Config) -> Result<Running, StartFault> {
+    let host = Host::new();
+    let workers = Workers::there(host.clone());
+    let (shard, join) = open_shard(&config, &workers)?;
+    let basis = Basis::new(config, Share::Shard)?;
+    let (requests, from_gateways) = mpsc::channel(control::REQUESTS_MAX);
+    let deps = host::Deps { shard: shard.clone(), control: requests, tallies: basis.tallies.clone() };
+    let control = control::start(basis.control(&shard, &workers, Some(host.clone())), from_gateways)
+        .map_err(|fault| StartFault::Control(basis.config.internal_listen, fault))?;
+    // Last: who joins finds everything there.
+    let host = host::start(host, &basis.config.data, deps).map_err(StartFault::Link)?;
+    Ok(Running {
+        address: None,
+        edges: Vec::new(),
+        internal: control.internal,
+        shard,
+        certificates: None,
+        gateway: None,
+        control: Some(control),
+        join: Some(join),
+        host: Some(host),
+        hub: None,
+    })
+}
+
+fn start_gateway(mut config: Config, process: u8, of: u8) -> Result<Running, StartFault> {
+    let n_workers = match config.workers {
+        0 => (n_cores() / u16::from(of.max(1))).max(1),
+        n => n,
     };
-    let deps = gateway::Deps {
-        shard: shard.clone(),
-        workers,
-        control: requests,
-        verifier,
-        tickets,
-        metrics,
-        tallies,
-        admission,
-    };
-    let gateway = gateway::start(settings, deps)
-        .map_err(|gateway::ListenFault(address, fault)| StartFault::Listen(address, fault))?;
-    let (address, edges) = (gateway.address, gateway.edges.clone());
-    Ok(Running { address, edges, internal: control.internal, shard, certificates, gateway, control, join })
+    let n_workers =
+        u8::try_from(n_workers).ok().filter(|n| *n <= WORKERS_A_PROCESS_MAX).ok_or(StartFault::Processes)?;
+    if of > PROCESSES_MAX || process >= of {
+        return Err(StartFault::Processes);
+    }
+    // All of them together hold no more than what is configured.
+    config.connections_max = config.connections_max.map(|n| (n / u32::from(of)).max(1));
+    let (certificates, tls) = read_tls(&config)?;
+    let basis = Basis::new(config, Share::Gateway { process, of })?;
+    let workers = Workers::of_process(process, n_workers);
+    let path = host::socket_path(&basis.config.data).map_err(StartFault::Link)?;
+    let settings = hub::Settings { path, process, n_workers };
+    let (hub, running) =
+        hub::start(settings, workers.clone(), basis.metrics.clone(), basis.tallies.clone(), basis.admission.clone())
+            .map_err(StartFault::Link)?;
+    // A shard that is still reading its log is waited for; one that is away will be back, and clients are told so.
+    hub.wait_ready(SHARD_WAIT);
+    let shard = ShardHandle::there(hub.clone());
+    let gateway = basis.gateway(shard.clone(), workers, ControlHandle::There(hub), tls, true)?;
+    Ok(Running {
+        address: Some(gateway.address),
+        edges: gateway.edges.clone(),
+        internal: None,
+        shard,
+        certificates,
+        gateway: Some(gateway),
+        control: None,
+        join: None,
+        host: None,
+        hub: Some(running),
+    })
 }
 
 impl Running {
     /// Sends everyone away, finishes what was admitted, and ends. Takes a few seconds at most.
     pub fn stop(self) {
-        self.gateway.drain();
-        self.control.stop();
-        self.join.stop();
-        self.gateway.stop();
+        if let Some(gateway) = &self.gateway {
+            gateway.drain();
+        }
+        // Gateway processes drain at the same time, and need control and the shard until they have.
+        if let Some(host) = self.host {
+            host.stop(LEAVE_WAIT);
+        }
+        if let Some(control) = self.control {
+            control.stop();
+        }
+        if let Some(join) = self.join {
+            join.stop();
+        }
+        if let Some(gateway) = self.gateway {
+            gateway.stop();
+        }
+        if let Some(hub) = self.hub {
+            hub.stop();
+        }
     }
 }

@@ -94,6 +94,7 @@ fn deps(sources: &Sources) -> (Deps, ShardJoin, tempfile::TempDir) {
         tallies: Tallies::default(),
         metrics: Arc::new(Metrics::new()),
         admission: Arc::new(Admission::new(None, clock::mono())),
+        host: None,
     };
     (deps, join, dir)
 }

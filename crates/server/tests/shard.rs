@@ -468,10 +468,10 @@ impl Shard {
         }
     }
 
-    fn subscribe(&self, n: u16, name: &str) -> Arc<RoomInfo> {
+    fn subscribe(&self, n: u32, name: &str) -> Arc<RoomInfo> {
         self.handle.subscribe(WorkerId(n), room(name));
         loop {
-            if let ToWorker::Room { room: answered, found } = self.next(n.into())
+            if let ToWorker::Room { room: answered, found } = self.next(n as usize)
                 && answered == room(name)
             {
                 return found.unwrap();

@@ -10,6 +10,7 @@ mod http2;
 mod http2_raw;
 mod limits;
 mod metrics;
+mod processes;
 mod resume;
 mod signals;
 mod splice;

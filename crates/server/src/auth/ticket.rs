@@ -5,11 +5,17 @@
 //! (an `EventSource` repeats the URL it was made with, and nothing else). It must never open a second stream from the
 //! start, or another room. The awkward case is a restart: the stubs are gone, so for 2 minutes after its start a server
 //! takes a ticket that was sold before it, if it resumes.
+//! With several gateway processes the torn half lies in the data folder, a file for each ticket: who makes it first has the
+//! stream, whichever process that is.
 //! Everything the stream needs to know of the user is inside, signed with the data folder's secret, which signs nothing else.
 
 use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::hmac;
 use base64::Engine;
@@ -55,6 +61,8 @@ pub struct Tickets {
     key: hmac::Key,
     started: Wall,
     stubs: Mutex<HashMap<StubId, Stub>>,
+    /// Where several processes take tickets: a file for each torn one, in a folder they share.
+    torn: Option<PathBuf>,
 }
 
 struct Stub {
@@ -76,7 +84,22 @@ impl Tickets {
         // The secret signs tickets only, and says so, so that another use of it could never be taken for one.
         let derived = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), b"grandstand ticket v1");
         let key = hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref());
-        Tickets { key, started, stubs: Mutex::new(HashMap::new()) }
+        Tickets { key, started, stubs: Mutex::new(HashMap::new()), torn: None }
+    }
+
+    /// One of several processes that take the same tickets. The first to make a ticket's file in `folder` tears it.
+    /// Errors: the folder cannot be made or read.
+    pub fn shared(secret: &[u8; 32], started: Wall, folder: PathBuf) -> io::Result<Tickets> {
+        fs::create_dir_all(&folder)?;
+        // What no ticket can resume any more.
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            if entry.metadata()?.modified()?.elapsed().is_ok_and(|age| age > RESUMES_FOR) {
+                // Another process may have been quicker.
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+        Ok(Tickets { torn: Some(folder), ..Tickets::new(secret, started) })
     }
 
     /// A ticket for `room`, in the name of a verified token's claims.
@@ -116,9 +139,23 @@ impl Tickets {
                 stub.n_live += 1;
             }
             None => {
-                let unused = now.since(sold) <= UNUSED_FOR;
+                let mut unused = now.since(sold) <= UNUSED_FOR;
+                let mut resumed = false;
+                if let Some(folder) = &self.torn {
+                    match tear(&folder.join(&body.stub), identity.ends_at()) {
+                        Ok(Torn::Now) => {}
+                        Ok(Torn::Before { broke }) => {
+                            unused = false;
+                            resumed = resumes && now.since(broke) <= RESUMES_FOR;
+                        }
+                        Err(fault) => {
+                            tracing::error!(%fault, "a ticket could not be torn, so it is not taken");
+                            return Err(Fault::Full);
+                        }
+                    }
+                }
                 let outlived_us = resumes && sold < self.started && now.since(self.started) <= RESUMES_FOR;
-                if !unused && !outlived_us {
+                if !unused && !outlived_us && !resumed {
                     return Err(Fault::Spent);
                 }
                 if stubs.len() >= STUBS_MAX {
@@ -134,11 +171,17 @@ impl Tickets {
     }
 
     /// A stream that was opened by ticket has ended.
-    pub fn ended(&self, stub: StubId, now: Wall) {
+    pub fn ended(&self, id: StubId, now: Wall) {
         let mut stubs = self.stubs.lock().expect("no holder of the stubs can panic");
-        if let Some(stub) = stubs.get_mut(&stub) {
+        if let Some(stub) = stubs.get_mut(&id) {
             stub.n_live = stub.n_live.saturating_sub(1);
             stub.broke = now;
+            if let (Some(folder), 0) = (&self.torn, stub.n_live) {
+                let path = folder.join(URL_SAFE_NO_PAD.encode(id.0));
+                let broke = SystemTime::UNIX_EPOCH + Duration::from_millis(now.0);
+                // Without it the ticket resumes as long as its token lasts.
+                let _ = File::options().write(true).open(path).and_then(|file| file.set_modified(broke));
+            }
         }
     }
 
@@ -151,6 +194,28 @@ impl Tickets {
         let tag = URL_SAFE_NO_PAD.decode(tag).ok()?;
         hmac::verify(&self.key, &body, &tag).ok()?;
         serde_json::from_slice(&body).ok()
+    }
+}
+
+enum Torn {
+    Now,
+    /// By this process or another. `broke`: when its last stream ended, in the future while one lives.
+    Before {
+        broke: Wall,
+    },
+}
+
+/// Makes the file of a torn ticket, unless it is there. Its time says until when it is in use, or when its use ended.
+fn tear(path: &Path, ends_at: Wall) -> io::Result<Torn> {
+    let at = |wall: Wall| SystemTime::UNIX_EPOCH + Duration::from_millis(wall.0);
+    match File::options().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(file) => file.set_modified(at(ends_at)).map(|()| Torn::Now),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            let modified = fs::metadata(path)?.modified()?;
+            let since = modified.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            Ok(Torn::Before { broke: Wall(since.as_millis() as u64) })
+        }
+        Err(e) => Err(e),
     }
 }
 
@@ -185,6 +250,23 @@ mod tests {
 
     fn at(seconds: u64) -> Wall {
         T0 + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_ticket_opens_one_stream_whichever_process_takes_it() {
+        let (_, ticket, room) = office();
+        let folder = tempfile::tempdir().unwrap();
+        let process = || Tickets::shared(&[7; 32], T0, folder.path().join("torn")).unwrap();
+        let (one, two) = (process(), process());
+        let stub = one.admit(&ticket, &room, false, at(1)).unwrap().stub;
+        assert_eq!(two.admit(&ticket, &room, false, at(2)).unwrap_err(), Fault::Spent);
+        assert_eq!(one.admit(&ticket, &room, false, at(2)).unwrap_err(), Fault::Spent);
+        // Its holder comes back to another process while it lives, and for two minutes after.
+        let second = two.admit(&ticket, &room, true, at(3)).unwrap().stub;
+        one.ended(stub, at(4));
+        two.ended(second, at(10));
+        assert!(process().admit(&ticket, &room, true, at(100)).is_ok());
+        assert_eq!(process().admit(&ticket, &room, true, at(131)).unwrap_err(), Fault::Spent);
     }
 
     fn office() -> (Tickets, String, RoomId) {

@@ -6,12 +6,13 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
-use grandstand_core::admission::Limit;
+use grandstand_core::admission::{Drain, Limit};
 use grandstand_core::names::UserId;
 use grandstand_wire::codes::ErrorCode;
 use grandstand_wire::stamp;
@@ -22,18 +23,20 @@ use super::answer::{Problem, json as answer_json};
 use super::ask::{Ask, Fields};
 use super::rooms::justification;
 use super::{Control, Shared};
-use crate::admission::{Change, LOCAL};
+use crate::admission::{Change, LOCAL, View};
 use crate::auth;
 use crate::clock;
 use crate::link::OVERLOADED;
-use crate::metrics::Transport;
+use crate::link::codec::{Order, Ordered};
+use crate::link::host::Gateway;
+use crate::metrics::{Metrics, Transport};
 
 const RATE_MAX: u32 = 1_000_000;
 
 /// `GET /admin/gateways`.
 pub async fn list(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
     auth::may_configure(ask.identity(&control)?.as_deref())?;
-    Ok(answer_json(StatusCode::OK, &json!({"gateways": [control.gateway()]})))
+    Ok(answer_json(StatusCode::OK, &json!({"gateways": control.gateways()})))
 }
 
 /// `POST …/admission {rate?, burst?, justification}`: 0 takes nobody; without a rate the configured one holds again. Ends a drain.
@@ -49,9 +52,8 @@ pub async fn admission(State(control): State<Shared>, ask: Ask) -> Result<Respon
         let steady = Limit::steady(rate);
         Limit { burst: burst.unwrap_or(steady.burst), ..steady }
     });
-    let change = control.record(by, "admission", &why, json!({"rate": rate, "burst": burst}))?;
-    control.deps.admission.change(limit, change, clock::mono());
-    Ok(answer_json(StatusCode::OK, &control.gateway()))
+    let change = control.record(by, "admission", ask.param("gateway"), &why, json!({"rate": rate, "burst": burst}))?;
+    control.carry_out(&ask, Order { what: Ordered::Admission(limit), change })
 }
 
 /// `POST …/drain {seconds, justification}`: viewers are sent away in equal slices, nobody new is taken until the next
@@ -62,27 +64,69 @@ pub async fn drain(State(control): State<Shared>, ask: Ask) -> Result<Response<B
     let seconds = fields.need("seconds", rule, |v| v.as_u64().filter(|n| *n <= 3_600));
     let why = justification(&mut fields)?;
     let seconds = seconds.expect("checked");
-    let change = control.record(by, "drain", &why, json!({"seconds": seconds}))?;
-    control.deps.admission.start_drain(Duration::from_secs(seconds), change, clock::mono());
-    Ok(answer_json(StatusCode::OK, &control.gateway()))
+    let change = control.record(by, "drain", ask.param("gateway"), &why, json!({"seconds": seconds}))?;
+    control.carry_out(&ask, Order { what: Ordered::Drain(Duration::from_secs(seconds)), change })
 }
 
 fn begin<'a>(control: &Control, ask: &'a Ask) -> Result<(UserId, Fields<'a>), Problem> {
     let who = ask.identity(control)?;
     auth::may_configure(who.as_deref())?;
-    if ask.param("gateway") != LOCAL {
-        return Err(Problem::new(ErrorCode::NotFound, "there is no such gateway; this process is `local`"));
+    let named = ask.param("gateway");
+    match &control.deps.host {
+        None if named != LOCAL => {
+            return Err(Problem::new(ErrorCode::NotFound, "there is no such gateway; this process is `local`"));
+        }
+        Some(host) if !host.gateways().iter().any(|gateway| name(gateway.process) == named) => {
+            return Err(Problem::new(
+                ErrorCode::NotFound,
+                "there is no such gateway now; GET /admin/gateways names them",
+            ));
+        }
+        _ => {}
     }
     Ok((who.expect("nobody else may").user.clone(), ask.object()?))
 }
 
+/// A gateway process's name.
+pub(super) fn name(process: u8) -> String {
+    format!("g{process}")
+}
+
 impl Control {
+    fn carry_out(&self, ask: &Ask, order: Order) -> Result<Response<Body>, Problem> {
+        let named = ask.param("gateway");
+        match &self.deps.host {
+            None => {
+                let (admission, now) = (&self.deps.admission, clock::mono());
+                match order.what {
+                    Ordered::Admission(limit) => admission.change(limit, order.change, now),
+                    Ordered::Drain(over) => admission.start_drain(over, order.change, now),
+                }
+            }
+            Some(host) => {
+                let process = named[1..].parse().expect("it was found by its name");
+                let away = "the gateway went away; what was asked of it ended with it";
+                host.order(process, order).map_err(|_| Problem::new(ErrorCode::NotReady, away).after(OVERLOADED))?;
+            }
+        }
+        let gateways = self.gateways();
+        let gateway = gateways.into_iter().find(|gateway| gateway["id"] == named);
+        Ok(answer_json(StatusCode::OK, &gateway.unwrap_or(Value::Null)))
+    }
+
     /// Writes who did what and why, durably.
     /// Errors: it could not be written; nothing may be done then.
-    fn record(&self, by: UserId, what: &str, justification: &str, given: Value) -> Result<Change, Problem> {
+    fn record(
+        &self,
+        by: UserId,
+        what: &str,
+        gateway: &str,
+        justification: &str,
+        given: Value,
+    ) -> Result<Change, Problem> {
         let at = clock::wall();
         let line = json!({
-            "ts": stamp::text(at), "actor": by.as_str(), "what": what, "gateway": LOCAL,
+            "ts": stamp::text(at), "actor": by.as_str(), "what": what, "gateway": gateway,
             "given": given, "justification": justification,
         });
         let path = self.deps.config.data.join("audit.jsonl");
@@ -96,36 +140,60 @@ impl Control {
             return Err(Problem::new(ErrorCode::NoSpace, "the change could not be recorded; nothing was done")
                 .after(OVERLOADED));
         }
-        tracing::info!(target: "audit", actor = by.as_str(), what, gateway = LOCAL, given = %line["given"], justification);
+        tracing::info!(target: "audit", actor = by.as_str(), what, gateway, given = %line["given"], justification);
         Ok(Change { by, justification: justification.to_owned(), at })
     }
 
-    /// This process's gateway, as operators see it.
-    fn gateway(&self) -> Value {
-        let view = self.deps.admission.view();
-        let now = clock::mono();
-        let limit = |limit: Option<Limit>| limit.map(|l| json!({"rate": l.per_second, "burst": l.burst}));
-        let drain = view.drain.map(|drain| {
-            let remaining = (drain.began + drain.over).since(now);
-            json!({"seconds": drain.over.as_secs(), "remaining_ms": remaining.as_millis() as u64})
-        });
-        let changed = view.changed.map(|change| {
-            json!({"by": change.by.as_str(), "justification": change.justification, "ts": stamp::text(change.at)})
-        });
-        json!({
-            "id": LOCAL,
-            "state": if drain.is_some() { "draining" } else { "open" },
-            "load": self.load(),
-            "admission": limit(view.limit),
-            "admission_configured": limit(view.configured),
-            "drain": drain,
-            "changed": changed,
-        })
+    /// Every gateway, as operators see it.
+    fn gateways(&self) -> Vec<Value> {
+        let configured = self.deps.admission.view().configured;
+        let Some(host) = &self.deps.host else {
+            let mut one = gateway(LOCAL, &self.deps.admission.view());
+            one["load"] = self.load_of(&self.deps.metrics);
+            return vec![one];
+        };
+        let each = |linked: Gateway| {
+            let mut view = View { limit: configured, configured, drain: None, changed: None };
+            if let Some((order, since)) = linked.order {
+                match order.what {
+                    Ordered::Admission(limit) => view.limit = limit.or(configured),
+                    Ordered::Drain(over) => view.drain = Some(Drain { began: since, over }),
+                }
+                view.changed = Some(order.change);
+            }
+            let mut one = gateway(&name(linked.process), &view);
+            one["load"] = self.load_of(&linked.metrics);
+            one["pid"] = linked.pid.into();
+            one
+        };
+        host.gateways().into_iter().map(each).collect()
+    }
+
+    /// Whether no gateway takes anybody because all are being emptied.
+    pub(super) fn is_draining(&self) -> bool {
+        match &self.deps.host {
+            None => self.deps.admission.is_draining(),
+            Some(host) => host
+                .gateways()
+                .iter()
+                .all(|gateway| matches!(gateway.order, Some((Order { what: Ordered::Drain(_), .. }, _)))),
+        }
+    }
+
+    /// What the gateways counted: this process's, or the sum of all of them.
+    pub(super) fn metrics(&self) -> Arc<Metrics> {
+        match &self.deps.host {
+            None => self.deps.metrics.clone(),
+            Some(host) => Arc::new(Metrics::of_numbers(&host.numbers())),
+        }
+    }
+
+    pub(super) fn load(&self) -> Value {
+        self.load_of(&self.metrics())
     }
 
     /// How full this gateway is, for a balancer outside.
-    pub(super) fn load(&self) -> Value {
-        let m = &self.deps.metrics;
+    fn load_of(&self, m: &Metrics) -> Value {
         let gauge = |n: i64| n.max(0);
         let streams = |t: Transport| gauge(m.streams[t as usize].load(Ordering::Relaxed));
         let total = Transport::ALL.into_iter().map(streams).sum::<i64>();
@@ -140,4 +208,24 @@ impl Control {
             "poll": streams(Transport::Poll),
         })
     }
+}
+
+fn gateway(id: &str, view: &View) -> Value {
+    let now = clock::mono();
+    let limit = |limit: Option<Limit>| limit.map(|l| json!({"rate": l.per_second, "burst": l.burst}));
+    let drain = view.drain.map(|drain| {
+        let remaining = (drain.began + drain.over).since(now);
+        json!({"seconds": drain.over.as_secs(), "remaining_ms": remaining.as_millis() as u64})
+    });
+    let changed = view.changed.as_ref().map(
+        |change| json!({"by": change.by.as_str(), "justification": change.justification, "ts": stamp::text(change.at)}),
+    );
+    json!({
+        "id": id,
+        "state": if drain.is_some() { "draining" } else { "open" },
+        "admission": limit(view.limit),
+        "admission_configured": limit(view.configured),
+        "drain": drain,
+        "changed": changed,
+    })
 }

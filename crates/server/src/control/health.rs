@@ -44,7 +44,7 @@ impl Control {
     /// 200 when the log is recovered and writable and viewers are not being sent away, else 503 with the reason.
     pub(super) fn readiness(&self) -> Response<Body> {
         let status = self.deps.shard.status();
-        let reason = match (status.ready(), status.no_space(), self.deps.admission.is_draining()) {
+        let reason = match (status.ready(), status.no_space(), self.is_draining()) {
             (false, ..) => Some("not_ready"),
             (true, true, _) => Some("no_space"),
             (true, false, true) => Some("draining"),

@@ -21,6 +21,7 @@ const GAUGE: &str = "gauge";
 pub fn text(control: &Control) -> String {
     let mut page = Page(String::with_capacity(32 * 1024));
     shard(control, &mut page);
+    link(control, &mut page);
     sockets(control, &mut page);
     rooms(control, &mut page);
     times(control, &mut page);
@@ -91,8 +92,37 @@ fn shard(control: &Control, page: &mut Page) {
     }
 }
 
+/// Only where gateways are processes of their own.
+fn link(control: &Control, page: &mut Page) {
+    let Some(host) = &control.deps.host else { return };
+    let crossed = host.crossed();
+    page.one("grandstand_link_processes", GAUGE, "processes", "Gateway processes that are linked.", crossed.processes);
+    page.one("grandstand_link_joined_total", COUNTER, "links", "Links to gateway processes made.", crossed.joined);
+    page.one(
+        "grandstand_link_batches_total",
+        COUNTER,
+        "batches",
+        "Batches of events given to gateway processes, each once to a process that has a viewer of the room.",
+        crossed.batches,
+    );
+    page.one(
+        "grandstand_link_useless_batches_total",
+        COUNTER,
+        "batches",
+        "Batches that came to a process where no worker wanted them.",
+        crossed.useless,
+    );
+    page.one(
+        "grandstand_link_resets_total",
+        COUNTER,
+        "links",
+        "Links given up because the process was more than 5 s behind.",
+        crossed.resets,
+    );
+}
+
 fn sockets(control: &Control, page: &mut Page) {
-    let m = &control.deps.metrics;
+    let m = &*control.metrics();
     let gauge = |n: i64| n.max(0) as u64;
     let open = gauge(m.connections.load(Ordering::Relaxed));
     page.one("grandstand_gateway_connections", GAUGE, "connections", "Open sockets.", open);
@@ -215,7 +245,7 @@ fn sockets(control: &Control, page: &mut Page) {
         page.family("grandstand_gateway_admission_burst", GAUGE, "streams", help);
         page.line("grandstand_gateway_admission_burst", &[], limit.burst);
     }
-    let draining = u64::from(control.deps.admission.is_draining());
+    let draining = u64::from(control.is_draining());
     page.one("grandstand_gateway_draining", GAUGE, "yes", "1 while viewers are sent away.", draining);
     page.family("grandstand_gateway_resumes_total", COUNTER, "cursors", "Cursors by how they were answered.");
     for how in Resumed::ALL {
@@ -258,7 +288,7 @@ fn sockets(control: &Control, page: &mut Page) {
 }
 
 fn rooms(control: &Control, page: &mut Page) {
-    let m = &control.deps.metrics;
+    let m = &*control.metrics();
     page.by_transport("grandstand_gateway_frames_total", "frames", "Frames with room events given to sockets.", |t| {
         read(&m.frames[t as usize])
     });
@@ -311,7 +341,7 @@ fn rooms(control: &Control, page: &mut Page) {
 }
 
 fn times(control: &Control, page: &mut Page) {
-    let m = &control.deps.metrics;
+    let m = &*control.metrics();
     let name = "grandstand_gateway_loop_seconds";
     page.family(name, "histogram", "seconds", "Time from a worker's wake to its next wait.");
     page.histogram(name, &[], &m.lag);

@@ -46,12 +46,12 @@ pub async fn list(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
     let rows = rows.filter(|r| auth::may_view(who.as_deref(), &r.room, &r.settings).is_ok());
     let rows: Vec<Json> = rows
         .map(|r| {
-            let viewers = tallies.get(&r.room).map_or(0, |t| t.viewers.load(Ordering::Relaxed));
+            let viewers = tallies.get(&r.room).map_or(0, |t| t.viewers());
             json!({
                 "room_id": r.room.as_str(),
                 "title": &*r.settings.title,
                 "state": r.settings.state.name(),
-                "viewers": viewers.max(0),
+                "viewers": viewers,
                 "last_event_id": r.last_event.value(),
             })
         })
@@ -72,7 +72,7 @@ pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
         "delivered": tally.delivered.load(Ordering::Relaxed),
         "skipped": tally.skipped.load(Ordering::Relaxed),
         "sampled": 0,
-        "viewers": tally.viewers.load(Ordering::Relaxed).max(0),
+        "viewers": tally.viewers(),
     });
     body["last_event_id"] = detail.last_event.value().into();
     Ok(with_version(answer_json(StatusCode::OK, &body), detail.settings.version))

@@ -19,7 +19,7 @@ use crate::link::{ConnKey, ToWorker, WorkerId};
 
 /// A session's name in `hello`: 36 hex digits.
 pub fn session_name(conn: ConnKey, nonce: u64) -> String {
-    format!("{:04x}{:08x}{:08x}{nonce:016x}", conn.worker.0, conn.slot, conn.generation)
+    format!("{:04x}{:08x}{:08x}{nonce:016x}", conn.worker.number(), conn.slot, conn.generation)
 }
 
 /// Errors: `None` for anything that no session was ever called.
@@ -28,7 +28,7 @@ fn read_session(name: &str) -> Option<(ConnKey, u64)> {
         return None;
     }
     let conn = ConnKey {
-        worker: WorkerId(u16::from_str_radix(&name[..4], 16).ok()?),
+        worker: WorkerId(u32::from_str_radix(&name[..4], 16).ok()?),
         slot: u32::from_str_radix(&name[4..12], 16).ok()?,
         generation: u32::from_str_radix(&name[12..20], 16).ok()?,
     };
@@ -66,7 +66,7 @@ impl Worker {
             Err(CloseCode::TokenExpired) => return refuse(self, ErrorCode::BadToken, "the token has expired"),
             Err(_) => return refuse(self, ErrorCode::BadToken, "the token does not hold"),
         };
-        if conn.worker.0 >= self.shared.workers.n() {
+        if !self.shared.workers.is_here(conn.worker) {
             return refuse(self, ErrorCode::NotFound, "there is no such stream");
         }
         let reply = self.key(slot);

@@ -188,7 +188,7 @@ impl Room {
 
     /// Makes the room's latest values anew when they changed and their time has come.
     fn renew_latest(&mut self, now: Mono, wall: Wall) -> bool {
-        let viewers = self.tally.viewers.load(Ordering::Relaxed).max(0) as u64;
+        let viewers = self.tally.viewers();
         let every = LATEST_EVERY.iter().find(|(most, _)| viewers <= *most).map_or(LATEST_SELDOM, |(_, every)| *every);
         let latest = &mut self.latest;
         if self.seats.is_empty() || viewers == latest.viewers || now.since(latest.told_at) < every {
@@ -318,7 +318,7 @@ impl Worker {
     fn leave_window(&mut self, idx: usize, closes: bool) {
         let now = self.now;
         let room = &mut self.rooms[idx];
-        room.merge.set_viewers(room.tally.viewers.load(Ordering::Relaxed).max(0) as u64);
+        room.merge.set_viewers(room.tally.viewers());
         match room.merge.on_events(closes, now) {
             Leave::Now => {
                 if let Some(at) = room.deadline.take() {
@@ -348,7 +348,7 @@ impl Worker {
 
     pub(super) fn take_settings(&mut self, idx: usize, info: Arc<RoomInfo>) {
         let room = &mut self.rooms[idx];
-        let viewers = room.tally.viewers.load(Ordering::Relaxed).max(0) as u64;
+        let viewers = room.tally.viewers();
         room.merge.set_fixed(fixed_window(&info), viewers);
         let open = info.settings.anonymous_view;
         let was_open = room.info.replace(info).is_some_and(|i| i.settings.anonymous_view);
@@ -566,7 +566,7 @@ impl Worker {
     fn note_walk(&mut self, idx: usize) {
         let Some(room) = self.rooms.get_mut(idx) else { return };
         let (metrics, wall) = (&self.shared.metrics, clock::wall());
-        let size = RoomSize::of(room.tally.viewers.load(Ordering::Relaxed).max(0) as u64);
+        let size = RoomSize::of(room.tally.viewers());
         metrics.walks[size as usize].observe(clock::mono().since(room.walked.began));
         let head = room.walked.head;
         let from = room.walked.upto.max(room.ring.floor());
@@ -660,7 +660,7 @@ impl Worker {
         let now = self.now;
         let wall = self.wall;
         let (mut over, mut news) = (Vec::new(), Vec::new());
-        let share = RINGS_BYTES_MAX / u64::from(self.shared.workers.n().max(1));
+        let share = RINGS_BYTES_MAX / (self.shared.workers.ids().count().max(1) as u64);
         ring::keep_within(self.rooms.iter_mut().map(|(_, room)| &mut room.ring), share);
         for (idx, room) in &mut self.rooms {
             room.ring.trim(now);

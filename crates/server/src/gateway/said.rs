@@ -3,7 +3,6 @@
 //! A close is said on the stream where a client must be able to read it; a bare status is kept for what nobody should repeat.
 //! Whatever a stream held of limits, tickets and seats is given back before its end can be heard.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -54,7 +53,7 @@ impl Worker {
     pub(super) fn hello(&mut self, slot: usize, idx: usize, greeting: &Greeting) -> Out<'static> {
         let room = &self.rooms[idx];
         let info = room.info.clone().expect("a room greets when its facts are here");
-        let viewers = room.tally.viewers.load(Ordering::Relaxed).max(0) as u64;
+        let viewers = room.tally.viewers();
         let nonce = self.viewer(slot).map_or(0, |v| v.nonce);
         let mut counters = Vec::new();
         // The one who is greeted is not seated yet.

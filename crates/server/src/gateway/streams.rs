@@ -94,7 +94,8 @@ impl StreamTable {
             held.total = true;
         }
         if let Some(limit) = self.limits.per_room {
-            take(&room.held, limit).ok_or(Full::Room)?;
+            let elsewhere = room.held_elsewhere.load(Ordering::Relaxed);
+            take(&room.held, limit.saturating_sub(elsewhere)).ok_or(Full::Room)?;
             held.room = Some(room.clone());
         }
         if let Some(prefix) = address.map(Prefix::of) {
@@ -120,7 +121,7 @@ impl StreamTable {
 
     /// Whether a room that is joined beside another is full. Such a place is not held, so this is near, not exact.
     pub fn is_room_full(&self, room: &RoomTally) -> bool {
-        let viewers = room.viewers.load(Ordering::Relaxed).max(0) as u64;
+        let viewers = room.viewers();
         self.limits.per_room.is_some_and(|limit| viewers >= u64::from(limit))
     }
 

@@ -238,7 +238,7 @@ fn stage_full(
     let deps = Deps {
         shard,
         workers: workers.clone(),
-        control,
+        control: control.into(),
         verifier,
         tickets: tickets.clone(),
         metrics: metrics.clone(),

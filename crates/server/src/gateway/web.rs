@@ -20,7 +20,7 @@ use grandstand_wire::proxy::{self, Scan as Scanned};
 use super::conn::Kind;
 use super::worker::Worker;
 use crate::auth::door;
-use crate::link::{HttpFlow, HttpPart, HttpRequest};
+use crate::link::{Delay, HttpFlow, HttpPart, HttpRequest, Unheard};
 use crate::metrics::add;
 
 /// From the first byte of a head to its end, and for a new connection to say anything.
@@ -241,7 +241,7 @@ impl Worker {
             Ok(request) => request,
             Err(_) => return self.refuse_request(slot, Refusal { status: 400, reason: "malformed request" }),
         };
-        let flow = Arc::new(HttpFlow::new());
+        let flow = self.shared.control.flow(conn_key);
         http.response = Some(Response {
             flow: flow.clone(),
             keep_alive: head.keep_alive,
@@ -251,15 +251,35 @@ impl Worker {
             owes_turn: false,
         });
         http.deadline = self.now + PART_WAIT;
-        if self.shared.control.try_send(HttpRequest { request, peer, conn: conn_key, flow }).is_err() {
-            let keep_alive = head.keep_alive;
-            if let Kind::Http(http) = &mut self.conns[slot].kind {
-                http.response = None;
-            }
-            let answer = problem(ErrorCode::Overloaded, "too many requests wait", keep_alive, &[("retry-after", "1")]);
-            let answer = if head.method == "HEAD" { head_of(&answer) } else { answer };
-            self.answer(slot, answer, keep_alive);
+        let Err(unheard) = self.shared.control.send(HttpRequest { request, peer, conn: conn_key, flow }) else {
+            return;
+        };
+        let keep_alive = head.keep_alive;
+        if let Kind::Http(http) = &mut self.conns[slot].kind {
+            http.response = None;
         }
+        let answer = match unheard {
+            Unheard::Busy => {
+                problem(ErrorCode::Overloaded, "too many requests wait", keep_alive, &[("retry-after", "1")])
+            }
+            // The process that answers is away; this one lives, and is asked so by whoever watches over it.
+            Unheard::Away(_) if head.path() == "/healthz/live" => {
+                whole(200, "application/json", b"{\"live\":true}", keep_alive, &[])
+            }
+            Unheard::Away(delay) => self.away(head, delay),
+        };
+        let answer = if head.method == "HEAD" { head_of(&answer) } else { answer };
+        self.answer(slot, answer, keep_alive);
+    }
+
+    /// 503 in place of control, readable by the pages that control would answer.
+    fn away(&self, head: &Head<'_>, delay: Delay) -> Bytes {
+        let origins = head.headers().filter(|h| h.name.eq_ignore_ascii_case("origin")).map(|h| h.value);
+        let welcome = door::may_enter(origins, head.header("host"), &self.shared.settings.origins);
+        let mut headers = super::stream::cors(head.header("origin").filter(|_| welcome));
+        let seconds = delay.retry_after.as_millis().div_ceil(1000).max(1).to_string();
+        headers.extend([("retry-after", seconds.as_str()), ("cache-control", "no-store")]);
+        problem_after(ErrorCode::NotReady, "the log is away for a moment", delay, head.keep_alive, &headers)
     }
 
     pub(super) fn on_http_part(&mut self, slot: usize, part: HttpPart) {
@@ -401,7 +421,23 @@ pub fn problem(code: ErrorCode, detail: &str, keep_alive: bool, headers: &[(&str
     problem_as(code.status(), code, detail, keep_alive, headers)
 }
 
+/// [`problem`], with how long to wait.
+pub fn problem_after(code: ErrorCode, detail: &str, delay: Delay, keep_alive: bool, headers: &[(&str, &str)]) -> Bytes {
+    let mut body = problem_body(code.status(), code, detail);
+    body.pop();
+    for (name, d) in [(&b",\"retry_after_ms\":"[..], delay.retry_after), (b",\"spread_ms\":", delay.spread)] {
+        body.extend_from_slice(name);
+        json::write_u64(d.as_millis() as u64, &mut body);
+    }
+    body.push(b'}');
+    whole(code.status(), "application/problem+json", &body, keep_alive, headers)
+}
+
 fn problem_as(status: u16, code: ErrorCode, detail: &str, keep_alive: bool, headers: &[(&str, &str)]) -> Bytes {
+    whole(status, "application/problem+json", &problem_body(status, code, detail), keep_alive, headers)
+}
+
+fn problem_body(status: u16, code: ErrorCode, detail: &str) -> Vec<u8> {
     let mut body = Vec::with_capacity(128);
     body.extend_from_slice(b"{\"type\":\"about:blank\",\"status\":");
     json::write_u64(u64::from(status), &mut body);
@@ -410,7 +446,7 @@ fn problem_as(status: u16, code: ErrorCode, detail: &str, keep_alive: bool, head
     body.extend_from_slice(b",\"detail\":");
     json::write_str(detail, &mut body);
     body.push(b'}');
-    whole(status, "application/problem+json", &body, keep_alive, headers)
+    body
 }
 
 /// A whole answer without its body: what HEAD is answered with.

@@ -82,6 +82,7 @@ impl Default for Times {
 #[derive(Default)]
 pub struct State {
     replies: Slab<ReplyTo>,
+    /// Where each room's batches go: workers, or homes of several.
     subscribers: HashMap<RoomId, Vec<WorkerId>>,
     /// Rooms of which a worker missed something, and what.
     lost: BTreeMap<(WorkerId, RoomId), Lost>,
@@ -192,13 +193,23 @@ impl Task {
         match item {
             ToOwner::Subscribe { worker, room } => self.subscribe(worker, room),
             ToOwner::Unsubscribe { worker, room } => {
-                if let Some(workers) = self.state.subscribers.get_mut(&room) {
-                    workers.retain(|w| *w != worker);
-                    if workers.is_empty() {
+                let home = self.workers.home(worker);
+                if let Some(homes) = self.state.subscribers.get_mut(&room) {
+                    homes.retain(|h| *h != home);
+                    if homes.is_empty() {
                         self.state.subscribers.remove(&room);
                     }
                 }
-                self.state.lost.remove(&(worker, room));
+                let workers = &self.workers;
+                self.state.lost.retain(|(worker, lost), _| *lost != room || workers.home(*worker) != home);
+            }
+            ToOwner::Gone { home } => {
+                self.state.subscribers.retain(|_, homes| {
+                    homes.retain(|h| *h != home);
+                    !homes.is_empty()
+                });
+                let workers = &self.workers;
+                self.state.lost.retain(|(worker, _), _| workers.home(*worker) != home);
             }
             ToOwner::Snapshot { room, min, reply } => {
                 if self.owner.head() < min {
@@ -223,9 +234,10 @@ impl Task {
         debug_assert_eq!(self.facts.head(), self.owner.head(), "readers know the head that a worker is told");
         let found = self.info(&room).ok_or(NoRoom);
         if found.is_ok() {
-            let workers = self.state.subscribers.entry(room.clone()).or_default();
-            if !workers.contains(&worker) {
-                workers.push(worker);
+            let home = self.workers.home(worker);
+            let homes = self.state.subscribers.entry(room.clone()).or_default();
+            if !homes.contains(&home) {
+                homes.push(home);
             }
         }
         if self.workers.send(worker, ToWorker::Room { room: room.clone(), found }).is_err() {

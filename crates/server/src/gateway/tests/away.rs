@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 use super::{Stage, Ws, room, stage, stage_with};
 use crate::gateway::StreamLimits;
-use crate::link::{ReadRefused, ToWorker, WorkerId};
+use crate::link::{ReadRefused, ToWorker};
 
 impl Stage {
     fn tell(&self, mail: impl Fn() -> ToWorker) {
-        for worker in 0..self.workers.n() {
-            self.workers.send(WorkerId(worker), mail()).ok().unwrap();
+        for worker in self.workers.ids() {
+            self.workers.send(worker, mail()).ok().unwrap();
         }
     }
     /// As when its process is killed: what it knew of the gateway is gone.

@@ -54,7 +54,7 @@ fn still() -> Still {
     let deps = Deps {
         shard,
         workers: Workers::new(1),
-        control,
+        control: control.into(),
         verifier: Arc::new(Verifier::new(None, vec![], None, None, vec![]).unwrap()),
         tickets: Arc::new(Tickets::new(&[7; 32], clock::wall())),
         metrics: Arc::new(Metrics::new()),

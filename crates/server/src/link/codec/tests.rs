@@ -1,0 +1,329 @@
+//! Every kind of message there and back; bytes from nowhere; lengths that lie.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use grandstand_core::admission::Limit;
+use grandstand_core::ids::{Epoch, EpochSpan, EventId, Partition, Position, Pseq, Revision, Seq};
+use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
+use grandstand_core::owner::answer::Answer;
+use grandstand_core::owner::command::{Author, Publish, Standing};
+use grandstand_core::record::{Audience, Lane, RetractTarget, Room};
+use grandstand_core::reject::{Code, Reject};
+use grandstand_core::rng::Rng;
+use grandstand_core::time::Wall;
+use grandstand_core::viewer::resume::{self, Reason};
+use grandstand_core::viewer::walk::Skipped;
+
+use super::{
+    Down, Elsewhere, FRAME_MAX, Fault, Frames, Hello, LinkNumbers, Order, Ordered, Report, RoomNumbers, Status, Up,
+    VERSION, read_down, read_up, write_down, write_up,
+};
+use crate::admission::Change;
+use crate::link::{
+    Batch, ConnKey, Delay, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, ToWorker, WorkerId,
+};
+
+fn room() -> RoomId {
+    RoomId::parse("match:7").unwrap()
+}
+fn id(seq: u64) -> EventId {
+    EventId::at(Epoch::new(25_560).unwrap(), Seq::new(seq).unwrap())
+}
+fn at(seq: u64) -> Position {
+    id(seq).position()
+}
+fn conn() -> ConnKey {
+    ConnKey { worker: WorkerId::of(3, 1), slot: 70_000, generation: u32::MAX }
+}
+fn delay() -> Delay {
+    Delay { retry_after: Duration::from_millis(500), spread: Duration::from_secs(5) }
+}
+
+fn pieces() -> Vec<Arc<Piece>> {
+    let user = UserId::parse("zoë").unwrap();
+    let key = ClientMsgId::parse("k-1").unwrap();
+    let plain = |seq, lane, kind| Piece {
+        id: id(seq),
+        lane,
+        ts: Wall(1_800_000_000_000 + seq),
+        closes_window: lane == Lane::Priority,
+        pseq: (lane == Lane::Priority).then_some(Pseq(seq)),
+        kind,
+        json: format!("{{\"event_id\":{seq}}}").into_bytes().into(),
+        author: None,
+        audience: Audience::Everyone,
+        retracts: None,
+    };
+    let targets = [RetractTarget::Event(id(1)), RetractTarget::User(user.clone()), RetractTarget::All];
+    let retracts = targets
+        .into_iter()
+        .enumerate()
+        .map(|(n, target)| Piece { retracts: Some(target), ..plain(10 + n as u64, Lane::Priority, "retract") });
+    let own = Piece { author: Some((user.clone(), Some(key))), ..plain(1, Lane::Comment, "comment") };
+    let keyless =
+        Piece { author: Some((user, None)), audience: Audience::Author, ..plain(2, Lane::Comment, "comment") };
+    let others = ["score_event", "gift", "config"].into_iter().zip(3..).map(|(kind, n)| plain(n, Lane::Priority, kind));
+    [own, keyless].into_iter().chain(others).chain(retracts).map(Arc::new).collect()
+}
+
+fn settings() -> Room {
+    Room {
+        matches: vec![Key::parse("m:1").unwrap()],
+        merge_ms: Some(0),
+        slow_mode_until: Some(Wall(9)),
+        pinned: vec![id(4), id(5)],
+        version: u64::MAX,
+        ..Room::fresh("Final ⚽")
+    }
+}
+
+fn info() -> Arc<RoomInfo> {
+    Arc::new(RoomInfo {
+        room: room(),
+        settings: Arc::new(settings()),
+        head: at(9),
+        epochs: vec![EpochSpan { epoch: Epoch::new(7).unwrap(), last_seq: Seq::new(3).unwrap() }].into(),
+        last_event: Position::START,
+        pseq: Pseq(3),
+        config_json: "{}".into(),
+        counters_json: "{\"viewers\":0}".into(),
+        pinned_json: "[1]".into(),
+        banners_json: "[]".into(),
+    })
+}
+
+fn head() -> http::response::Parts {
+    let response = http::Response::builder().status(429).header("retry-after", "1").header("vary", "origin");
+    response.header("vary", "accept").body(()).unwrap().into_parts().0
+}
+
+fn ups() -> Vec<Up> {
+    let publish = Publish {
+        room: room(),
+        author: Author {
+            user: UserId::parse("u").unwrap(),
+            display: "U ser".into(),
+            badges: vec!["mod".into(), "".into()].into(),
+            standing: Standing::Moderator,
+        },
+        client_msg_id: ClientMsgId::parse("k").unwrap(),
+        text: "hello\nthere".into(),
+        reply_to: Some(id(7)),
+    };
+    let request = http::Request::builder().method("POST").uri("/v1/guest?x=%20").header("host", "a").header("x", "1");
+    let request = request.header("x", "2").body(Bytes::from_static(b"{\0}")).unwrap();
+    let rooms = vec![RoomNumbers { room: room(), viewers: 1, held: 2, delivered: u64::MAX, skipped: 0 }];
+    let link = LinkNumbers { batches: 1, useless: 2, bytes: 3, joined: 4 };
+    vec![
+        Up::Hello(Hello { version: VERSION, build: "0.1.0".into(), process: 63, n_workers: 254, pid: 7 }),
+        Up::Subscribe { worker: WorkerId::of(63, 253), room: room() },
+        Up::Unsubscribe { room: room() },
+        Up::Publish { conn: conn(), request: 1, publish: Box::new(publish) },
+        Up::Resume { conn: conn(), request: u64::MAX, room: room(), cursor: Position::START },
+        Up::Page { conn: conn(), request: 2, room: room(), after: at(1), comments_from: at(2) },
+        Up::Http { conn: conn(), peer: "[2001:db8::1]:443".parse().unwrap(), request: Box::new(request) },
+        Up::Past { worker: WorkerId::of(0, 0), request: 3, room: room(), upto: at(8), seen: at(2) },
+        Up::HttpLeft { conn: conn() },
+        Up::HttpGone { conn: conn() },
+        Up::Report(Report { numbers: vec![0, u64::MAX], link, rooms }),
+    ]
+}
+
+fn mails() -> Vec<ToWorker> {
+    let page = || Page { pieces: pieces(), upto: at(12) };
+    let skipped = Some(Skipped { count: 3, from: id(1), to: id(3) });
+    let resumes = [
+        resume::Answer::Live { from: at(1), pseq: Pseq(0) },
+        resume::Answer::Resumed { from: at(1), pseq: Pseq(2), comments_after: at(1), skipped, until: at(9) },
+        resume::Answer::SnapshotRequired { reason: Reason::UnknownCursor, from: at(3), pseq: Pseq(9) },
+    ];
+    let refusals = [ReadRefused::NoRoom, ReadRefused::Fault, ReadRefused::Busy(delay()), ReadRefused::Unknown];
+    let reject = Reject {
+        retry_after: Some(Duration::from_millis(1_500)),
+        ..Reject::fields(Code::BadField, "two members", vec![("a".into(), "b".into())])
+    };
+    let answers = [
+        Answer::Published { event_id: id(1), partition: Partition(1_023), offset: Seq::START, duplicate: true },
+        Answer::Score { accepted: true, event_id: id(2), revision: Revision(4), superseded: false, room: room() },
+        Answer::Room { version: 3, settings: Arc::new(settings()) },
+        Answer::Done { event_id: None },
+        Answer::Done { event_id: Some(id(3)) },
+        Answer::Pending { retry_after: Duration::from_secs(1) },
+        Answer::Reject(reject),
+    ];
+    let parts = [
+        HttpPart::Whole { head: head(), body: Bytes::from_static(b"\xff\0") },
+        HttpPart::Head(head()),
+        HttpPart::Chunk(Bytes::from_static(b"x")),
+        HttpPart::End,
+        HttpPart::Broken,
+    ];
+    let (conn, request) = (conn(), 5);
+    let mut all = vec![
+        ToWorker::Room { room: room(), found: Ok(info()) },
+        ToWorker::Room { room: room(), found: Err(NoRoom) },
+        ToWorker::Batch(Arc::new(Batch { room: room(), pieces: pieces() })),
+        ToWorker::Settings(info()),
+        ToWorker::Resync(info()),
+        ToWorker::Page { conn, request, room: room(), answer: Ok(page()) },
+    ];
+    all.extend(refusals.map(|r| ToWorker::Page { conn, request, room: room(), answer: Err(r) }));
+    all.extend(resumes.map(|answer| {
+        let answer = Ok(Resumed { answer, first: page() });
+        ToWorker::Resume { conn, request, room: room(), answer }
+    }));
+    all.extend(refusals.map(|r| ToWorker::Resume { conn, request, room: room(), answer: Err(r) }));
+    all.extend(refusals.map(|r| ToWorker::Past { room: room(), request, answer: Err(r) }));
+    all.push(ToWorker::Past { room: room(), request, answer: Ok(Past { pieces: pieces(), after: at(1) }) });
+    all.extend(answers.map(|answer| ToWorker::Answer { conn, request, answer }));
+    all.extend(parts.map(|part| ToWorker::Http { conn, part }));
+    all
+}
+
+fn order(what: Ordered) -> Down {
+    let change = Change { by: UserId::parse("ops").unwrap(), justification: "kick-off".into(), at: Wall(5) };
+    Down::Order(Order { what, change })
+}
+
+fn downs() -> Vec<Down> {
+    let status = Status { ready: true, no_space: false, head: at(3), epoch: None, durability: "interval" };
+    let elsewhere = vec![Elsewhere { room: room(), viewers: u32::MAX, held: 0 }];
+    let fixed = [
+        Down::Welcome,
+        Down::Refused("another build".into()),
+        Down::Status(Status { epoch: Epoch::new(7), ..status.clone() }),
+        Down::Status(status),
+        Down::Elsewhere(elsewhere),
+        order(Ordered::Admission(None)),
+        order(Ordered::Admission(Some(Limit { per_second: 0, burst: 1 }))),
+        order(Ordered::Drain(Duration::from_secs(3_600))),
+    ];
+    fixed.into_iter().chain(mails().into_iter().map(|mail| Down::Mail(WorkerId::of(1, 2), mail))).collect()
+}
+
+/// All messages as frames, without their lengths: (from a gateway, bytes).
+fn frames() -> Vec<(bool, Vec<u8>)> {
+    let mut all = Vec::new();
+    for up in ups() {
+        let mut out = Vec::new();
+        write_up(&up, &mut out).unwrap();
+        all.push((true, out.split_off(4)));
+    }
+    for down in downs() {
+        let mut out = Vec::new();
+        write_down(&down, &mut out).unwrap();
+        all.push((false, out.split_off(4)));
+    }
+    all
+}
+
+/// Reads a frame and writes it again.
+fn again(up: bool, bytes: &[u8]) -> Result<Vec<u8>, Fault> {
+    let mut out = Vec::new();
+    match up {
+        true => write_up(&read_up(bytes)?, &mut out)?,
+        false => write_down(&read_down(bytes)?, &mut out)?,
+    }
+    Ok(out.split_off(4))
+}
+
+#[test]
+fn everything_that_is_said_is_heard_as_it_was_said() {
+    for (up, bytes) in frames() {
+        assert_eq!(again(up, &bytes).as_deref(), Ok(&bytes[..]), "{up} {:?}", &bytes[..bytes.len().min(64)]);
+    }
+}
+
+#[test]
+fn the_links_serial_stays_in_the_shards_process() {
+    let mut out = Vec::new();
+    let worker = WorkerId(0xabcd_0302);
+    write_up(&Up::Subscribe { worker, room: room() }, &mut out).unwrap();
+    let Ok(Up::Subscribe { worker, .. }) = read_up(&out[4..]) else { panic!("a subscription") };
+    assert_eq!((worker, worker.process()), (WorkerId::of(3, 2), 3));
+}
+
+#[test]
+fn a_frame_that_is_cut_or_goes_on_is_refused() {
+    for (up, bytes) in frames() {
+        for len in 0..bytes.len() {
+            assert!(again(up, &bytes[..len]).is_err(), "{up} cut at {len} of {}", bytes.len());
+        }
+        let longer: Vec<u8> = bytes.iter().copied().chain([0]).collect();
+        assert_eq!(again(up, &longer), Err(Fault::Long));
+    }
+}
+
+#[test]
+fn bytes_that_were_changed_are_refused_or_read_as_something_that_can_be_said() {
+    let mut rng = Rng::new(41);
+    let frames = frames();
+    for _ in 0..20_000 {
+        let (up, bytes) = &frames[rng.next() as usize % frames.len()];
+        let mut bytes = bytes.clone();
+        for _ in 0..1 + rng.next() % 4 {
+            let at = rng.next() as usize % bytes.len();
+            bytes[at] = match rng.next() % 3 {
+                0 => rng.next() as u8,
+                1 => 0xff,
+                _ => bytes[at] ^ (1 << (rng.next() % 8)),
+            };
+        }
+        if let Ok(written) = again(*up, &bytes) {
+            // What was understood is understood the same way once more.
+            assert_eq!(again(*up, &written).as_deref(), Ok(&written[..]));
+        }
+    }
+}
+
+#[test]
+fn bytes_from_nowhere_never_panic() {
+    let mut rng = Rng::new(43);
+    for _ in 0..20_000 {
+        let bytes: Vec<u8> =
+            (0..rng.next() % 96).map(|n| if n == 0 { (rng.next() % 12) as u8 } else { rng.next() as u8 }).collect();
+        let _ = (read_up(&bytes), read_down(&bytes));
+    }
+}
+
+#[test]
+fn a_list_that_promises_more_than_is_there_is_refused_before_it_is_made() {
+    let mut out = Vec::new();
+    write_up(&Up::Report(Report::default()), &mut out).unwrap();
+    let mut bytes = out.split_off(4);
+    bytes[1..5].copy_from_slice(&u32::MAX.to_le_bytes());
+    assert_eq!(again(true, &bytes), Err(Fault::Short));
+}
+
+#[test]
+fn frames_come_out_whole_whatever_pieces_they_came_in() {
+    let mut bytes = Vec::new();
+    for up in ups() {
+        write_up(&up, &mut bytes).unwrap();
+    }
+    for step in [1, 3, 7, 4_096] {
+        let (mut frames, mut n) = (Frames::default(), 0);
+        for mut piece in bytes.chunks(step) {
+            frames.fill(&mut piece).unwrap();
+            while let Some(frame) = frames.whole().unwrap() {
+                read_up(frame).unwrap();
+                n += 1;
+            }
+        }
+        assert_eq!(n, ups().len(), "{step}");
+    }
+}
+
+#[test]
+fn a_frame_above_the_limit_is_neither_written_nor_waited_for() {
+    let body = Bytes::from(vec![0; FRAME_MAX]);
+    let mail = ToWorker::Http { conn: conn(), part: HttpPart::Chunk(body) };
+    let mut out = vec![1];
+    assert_eq!(write_down(&Down::Mail(WorkerId(0), mail), &mut out), Err(Fault::TooLong));
+    assert_eq!(out, [1]);
+    let mut frames = Frames::default();
+    frames.fill(&mut &(FRAME_MAX as u32 + 1).to_le_bytes()[..]).unwrap();
+    assert_eq!(frames.whole().unwrap_err(), Fault::TooLong);
+}

@@ -1,0 +1,757 @@
+//! The shard's end of the links to gateway processes.
+//!
+//! Like a post office with one bag for each town: whatever is for any worker of a process goes into that process's bag, a
+//! room's batch once however many of its workers watch the room, and a van takes the bag away when it can. Whoever brings mail
+//! never waits: a bag has a size. When it is nearly full, batches of comments are refused, which the owner counts and makes good
+//! by a resync; a bag whose oldest item has waited for five seconds is given up with its van, and the process comes back and
+//! reads every room from where it stands.
+//!
+//! The awkward case is a process that comes back before its old link is known to be dead: the old one is taken out first, and
+//! each link has a serial of its own in the names of its workers, so that nothing of the old one reaches the new.
+//!
+//! Two threads a link: one reads, one writes. For all links together one accepts and one keeps time.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, RwLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use grandstand_core::names::RoomId;
+use grandstand_core::owner::answer::Answer;
+use grandstand_core::owner::command::Command;
+use grandstand_core::record::Lane;
+use grandstand_core::reject::{Code, Reject};
+use grandstand_core::time::Mono;
+
+use super::codec::{self, Down, Elsewhere, Frames, Hello, Order, Report, RoomNumbers, Status, Up};
+use super::{
+    ConnKey, Full, HttpFlow, HttpPart, HttpRequest, PROCESSES_MAX, Piece, ReadRefused, ReplyTo, ShardHandle, Tallies,
+    ToWorker, WORKERS_A_PROCESS_MAX, WorkerId,
+};
+use crate::clock;
+use crate::metrics::Metrics;
+
+/// The socket's name in the data folder.
+pub const SOCKET: &str = "gateways.sock";
+/// What `sockaddr_un` holds, less its final zero.
+const PATH_BYTES_MAX: usize = 107;
+
+/// What may wait for one process. Comments are refused above a quarter of the bytes: the rest is for scores and answers.
+const BAG_ITEMS_MAX: usize = 65_536;
+const BAG_BYTES_MAX: usize = 64 << 20;
+/// A link whose oldest item is this late is given up. Source: docs/decisions/0005-numbers.md.
+const LATE: Duration = Duration::from_secs(5);
+/// Both ends say something at least this often.
+pub const BEAT: Duration = Duration::from_millis(250);
+/// A link that says nothing for this long is dead.
+pub const SILENCE: Duration = Duration::from_secs(5);
+const HELLO_WAIT: Duration = Duration::from_secs(2);
+/// One write takes about so much.
+const WRITE_BYTES: usize = 256 * 1024;
+
+/// The place of a process that stands for all its workers.
+const HOME: u32 = 0xff;
+
+/// Where batches for a worker's process go.
+pub fn home_of(worker: WorkerId) -> WorkerId {
+    WorkerId(worker.0 | HOME)
+}
+
+fn serial_of(worker: WorkerId) -> u16 {
+    (worker.0 >> 16) as u16
+}
+
+/// The socket's path for a data folder. Errors: it does not fit into an address.
+pub fn socket_path(data: &Path) -> std::io::Result<PathBuf> {
+    let path = data.join(SOCKET);
+    let len = path.as_os_str().len();
+    if len > PATH_BYTES_MAX {
+        let why = format!(
+            "{} has {len} bytes and a local socket's path at most {PATH_BYTES_MAX}: \
+             several gateway processes need a data folder with a shorter path",
+            path.display()
+        );
+        return Err(std::io::Error::new(ErrorKind::InvalidInput, why));
+    }
+    Ok(path)
+}
+
+/// All links of the shard's process.
+#[derive(Default)]
+pub struct Host {
+    links: RwLock<HashMap<u16, Arc<Link>>>,
+    serial: AtomicU64,
+    /// What processes that are gone had counted.
+    past: Mutex<Past>,
+    batches: AtomicU64,
+    resets: AtomicU64,
+    /// The last order of each process, as long as the process is the one that was given it.
+    orders: Mutex<HashMap<u8, (u32, Order, Mono)>>,
+}
+
+#[derive(Default)]
+struct Past {
+    numbers: Vec<u64>,
+    useless: u64,
+}
+
+/// What the links came to since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Crossed {
+    /// Processes linked now.
+    pub processes: u64,
+    /// Links that were ever there.
+    pub joined: u64,
+    /// Batches given to links: each once to a process.
+    pub batches: u64,
+    /// Batches that arrived where no worker wanted them.
+    pub useless: u64,
+    /// Links given up because they were too far behind.
+    pub resets: u64,
+}
+
+/// A gateway process as operators see it.
+pub struct Gateway {
+    pub process: u8,
+    pub pid: u32,
+    /// As of its last report.
+    pub metrics: Metrics,
+    /// The last thing an operator asked of it, and when.
+    pub order: Option<(Order, Mono)>,
+}
+
+/// The process is not linked, or too far behind to be told anything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Away;
+
+/// One process, linked.
+pub struct Link {
+    serial: u16,
+    hello: Hello,
+    shard: ShardHandle,
+    socket: UnixStream,
+    bag: Mutex<Bag>,
+    came: Condvar,
+    gone: AtomicBool,
+    flows: Mutex<HashMap<ConnKey, Arc<HttpFlow>>>,
+    reported: Mutex<Reported>,
+}
+
+#[derive(Default)]
+struct Bag {
+    items: VecDeque<(Instant, usize, Down)>,
+    bytes: usize,
+    /// When the first item of what is being written was put in.
+    writing: Option<Instant>,
+    closed: bool,
+}
+
+#[derive(Default)]
+struct Reported {
+    report: Report,
+    rooms: HashMap<RoomId, RoomNumbers>,
+    /// What it was told of the others.
+    told: HashMap<RoomId, (u32, u32)>,
+    /// Delivered and skipped, of every room it ever delivered to.
+    counted: HashMap<RoomId, (u64, u64)>,
+}
+
+/// What the links need of the shard's process.
+#[derive(Clone)]
+pub struct Deps {
+    pub shard: ShardHandle,
+    pub control: tokio::sync::mpsc::Sender<HttpRequest>,
+    pub tallies: Tallies,
+}
+
+/// The running end.
+pub struct Running {
+    host: Arc<Host>,
+    path: PathBuf,
+    stop: Arc<AtomicBool>,
+    threads: [thread::JoinHandle<()>; 2],
+}
+
+impl Running {
+    /// Waits for the processes to leave, at most for `wait`, then lets go of those that are still here.
+    pub fn stop(self, wait: Duration) {
+        let until = Instant::now() + wait;
+        while Instant::now() < until && !self.host.all().is_empty() {
+            thread::sleep(Duration::from_millis(10));
+        }
+        self.stop.store(true, Ordering::Release);
+        // One waits for a caller, the other for its time.
+        let _ = UnixStream::connect(&self.path);
+        for thread in self.threads {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+        for link in self.host.all() {
+            self.host.give_up(&link);
+        }
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Makes the socket anew and takes gateway processes.
+/// Errors: the socket cannot be made.
+pub fn start(host: Arc<Host>, data: &Path, deps: Deps) -> std::io::Result<Running> {
+    let path = socket_path(data)?;
+    match std::fs::remove_file(&path) {
+        // Whoever left it there is dead: the data folder has one owner.
+        Ok(()) => {}
+        Err(e) if e.kind() == ErrorKind::NotFound => {}
+        Err(e) => return Err(e),
+    }
+    let listener = UnixListener::bind(&path)?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let accept = {
+        let (host, deps, stop) = (host.clone(), deps.clone(), stop.clone());
+        thread::Builder::new().name("link-accept".to_owned()).spawn(move || host.accept(&listener, &deps, &stop))?
+    };
+    let beat = {
+        let (host, stop) = (host.clone(), stop.clone());
+        thread::Builder::new().name("link-beat".to_owned()).spawn(move || host.beat(&deps, &stop))?
+    };
+    Ok(Running { host, path, stop, threads: [accept, beat] })
+}
+
+impl Host {
+    pub fn new() -> Arc<Host> {
+        Arc::default()
+    }
+
+    fn all(&self) -> Vec<Arc<Link>> {
+        let links = self.links.read().expect("no holder of this lock can panic");
+        let mut all: Vec<_> = links.values().cloned().collect();
+        all.sort_by_key(|link| link.hello.process);
+        all
+    }
+
+    fn link(&self, worker: WorkerId) -> Option<Arc<Link>> {
+        self.links.read().expect("no holder of this lock can panic").get(&serial_of(worker)).cloned()
+    }
+
+    /// Puts mail for a worker, or for all of its process that want it, into the process's bag. Mail for one that is gone is
+    /// nobody's.
+    /// Errors: the bag is too full for this kind.
+    #[expect(clippy::result_large_err, reason = "the item itself comes back, as from a mailbox")]
+    pub fn send(&self, worker: WorkerId, mail: ToWorker) -> Result<(), Full<ToWorker>> {
+        let Some(link) = self.link(worker) else { return Ok(()) };
+        let (is_batch, is_end) = match &mail {
+            ToWorker::Batch(_) => (true, None),
+            ToWorker::Http { conn, part: HttpPart::Whole { .. } | HttpPart::End | HttpPart::Broken } => {
+                (false, Some(*conn))
+            }
+            _ => (false, None),
+        };
+        match link.put(Down::Mail(worker, mail)) {
+            Ok(()) => {}
+            Err(Full(Down::Mail(_, mail))) => return Err(Full(mail)),
+            Err(Full(_)) => unreachable!("what was put comes back"),
+        }
+        if let Some(conn) = is_end {
+            link.flows().remove(&conn);
+        }
+        self.batches.fetch_add(u64::from(is_batch), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn accept(self: &Arc<Host>, listener: &UnixListener, deps: &Deps, stop: &AtomicBool) {
+        for socket in listener.incoming() {
+            if stop.load(Ordering::Acquire) {
+                return;
+            }
+            match socket {
+                Ok(socket) => self.greet(socket, deps),
+                Err(e) => {
+                    tracing::warn!(error = %e, "a gateway process could not be accepted");
+                    thread::sleep(Duration::from_millis(100));
+                }
+            }
+        }
+    }
+
+    /// Tells every process that the shard lives, and gives up who is too late.
+    fn beat(&self, deps: &Deps, stop: &AtomicBool) {
+        let mut n_beats = 0u64;
+        while !stop.load(Ordering::Acquire) {
+            thread::park_timeout(BEAT);
+            n_beats += 1;
+            let links = self.all();
+            if n_beats.is_multiple_of(4) {
+                self.share_rooms(&links, &deps.tallies);
+            }
+            let now = Instant::now();
+            for link in links {
+                if link.is_late(now) {
+                    self.resets.fetch_add(1, Ordering::Relaxed);
+                    tracing::warn!(
+                        process = link.hello.process,
+                        "a gateway process is more than 5 s behind: its link is made anew"
+                    );
+                    self.give_up(&link);
+                    continue;
+                }
+                // A bag that is full has other things to be late with.
+                let _ = link.put(Down::Status(status_of(&deps.shard)));
+            }
+        }
+    }
+
+    /// Reads a hello on a thread of its own, which becomes the link's reader.
+    fn greet(self: &Arc<Host>, socket: UnixStream, deps: &Deps) {
+        let (host, deps) = (self.clone(), deps.clone());
+        let spawned = thread::Builder::new().name("link-reader".to_owned()).spawn(move || {
+            if let Err(fault) = host.serve(socket, &deps) {
+                tracing::warn!(%fault, "a link to a gateway process ended");
+            }
+        });
+        if let Err(fault) = spawned {
+            tracing::error!(%fault, "no thread for a gateway process");
+        }
+    }
+
+    fn serve(self: &Arc<Host>, mut socket: UnixStream, deps: &Deps) -> std::io::Result<()> {
+        socket.set_nonblocking(false)?;
+        socket.set_read_timeout(Some(HELLO_WAIT))?;
+        socket.set_write_timeout(Some(LATE))?;
+        let mut frames = Frames::default();
+        let hello = loop {
+            if frames.fill(&mut socket)? == 0 {
+                return Ok(());
+            }
+            if let Some(frame) = frames.whole().map_err(broken)? {
+                match codec::read_up(frame).map_err(broken)? {
+                    Up::Hello(hello) => break hello,
+                    _ => return Err(std::io::Error::new(ErrorKind::InvalidData, "something before the hello")),
+                }
+            }
+        };
+        if let Some(why) = refusal(&hello) {
+            let mut out = Vec::new();
+            codec::write_down(&Down::Refused(why.clone()), &mut out).map_err(broken)?;
+            socket.write_all(&out)?;
+            return Err(std::io::Error::new(ErrorKind::InvalidData, why));
+        }
+        socket.set_read_timeout(Some(SILENCE))?;
+        // The one before it may not know yet that it is dead.
+        for old in self.all().into_iter().filter(|old| old.hello.process == hello.process) {
+            self.give_up(&old);
+        }
+        let link = self.join(hello, &socket, deps)?;
+        let result = self.read(&mut socket, &mut frames, &link, deps);
+        let said = !link.gone.load(Ordering::Acquire);
+        self.give_up(&link);
+        // Whoever gave it up before may have been followed by what was still read.
+        deps.shard.gone(link.home());
+        // An end without a word is how a process dies; the reason is its own.
+        if said { result } else { Ok(()) }
+    }
+
+    fn join(self: &Arc<Host>, hello: Hello, socket: &UnixStream, deps: &Deps) -> std::io::Result<Arc<Link>> {
+        let mut links = self.links.write().expect("no holder of this lock can panic");
+        let serial = loop {
+            // 0 is for workers of this process; after 65 535 links the numbers of dead ones are taken again.
+            let serial = (self.serial.fetch_add(1, Ordering::Relaxed) % 65_535 + 1) as u16;
+            if !links.contains_key(&serial) {
+                break serial;
+            }
+        };
+        tracing::info!(process = hello.process, pid = hello.pid, serial, "a gateway process is linked");
+        let link = Arc::new(Link {
+            serial,
+            hello,
+            shard: deps.shard.clone(),
+            socket: socket.try_clone()?,
+            bag: Mutex::default(),
+            came: Condvar::new(),
+            gone: AtomicBool::new(false),
+            flows: Mutex::default(),
+            reported: Mutex::default(),
+        });
+        let _ = link.put(Down::Welcome);
+        let _ = link.put(Down::Status(status_of(&deps.shard)));
+        let writer = (self.clone(), link.clone(), socket.try_clone()?);
+        thread::Builder::new().name("link-writer".to_owned()).spawn(move || {
+            let (host, link, mut socket) = writer;
+            if link.write(&mut socket).is_err() {
+                host.give_up(&link);
+            }
+        })?;
+        links.insert(serial, link.clone());
+        Ok(link)
+    }
+
+    fn read(&self, socket: &mut UnixStream, frames: &mut Frames, link: &Arc<Link>, deps: &Deps) -> std::io::Result<()> {
+        loop {
+            while let Some(frame) = frames.whole().map_err(broken)? {
+                let up = codec::read_up(frame).map_err(broken)?;
+                self.heard(link, up, deps).map_err(broken)?;
+            }
+            if frames.fill(socket)? == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Does what a gateway process asks for. Errors: it names a worker that is none of its own.
+    fn heard(&self, link: &Arc<Link>, up: Up, deps: &Deps) -> Result<(), codec::Fault> {
+        let own = |worker: WorkerId| link.own(worker);
+        let key = |conn: ConnKey| Ok(ConnKey { worker: link.own(conn.worker)?, ..conn });
+        match up {
+            Up::Hello(_) => return Err(codec::Fault::Field),
+            Up::Subscribe { worker, room } => deps.shard.subscribe(own(worker)?, room),
+            Up::Unsubscribe { room } => deps.shard.unsubscribe(link.home(), room),
+            Up::Publish { conn, request, publish } => {
+                let conn = key(conn)?;
+                let reply = ReplyTo::Conn { conn, request };
+                if let Err(overloaded) = deps.shard.command(reply, Command::Publish(*publish)) {
+                    let wait = overloaded.0.retry_after;
+                    let reject = Reject::after(Code::Overloaded, "the writer's queue is full", wait);
+                    let answer = Answer::Reject(reject);
+                    let _ = link.put(Down::Mail(conn.worker, ToWorker::Answer { conn, request, answer }));
+                }
+            }
+            Up::Resume { conn, request, room, cursor } => {
+                let conn = key(conn)?;
+                if let Err(overloaded) = deps.shard.resume(conn, request, room.clone(), cursor) {
+                    let answer = Err(ReadRefused::Busy(overloaded.0));
+                    let _ = link.put(Down::Mail(conn.worker, ToWorker::Resume { conn, request, room, answer }));
+                }
+            }
+            Up::Page { conn, request, room, after, comments_from } => {
+                let conn = key(conn)?;
+                if let Err(overloaded) = deps.shard.page(conn, request, room.clone(), after, comments_from) {
+                    let answer = Err(ReadRefused::Busy(overloaded.0));
+                    let _ = link.put(Down::Mail(conn.worker, ToWorker::Page { conn, request, room, answer }));
+                }
+            }
+            Up::Past { worker, request, room, upto, seen } => {
+                let worker = own(worker)?;
+                if let Err(overloaded) = deps.shard.past(worker, request, room.clone(), upto, seen) {
+                    let answer = Err(ReadRefused::Busy(overloaded.0));
+                    let _ = link.put(Down::Mail(worker, ToWorker::Past { room, request, answer }));
+                }
+            }
+            Up::Http { conn, peer, request } => {
+                let conn = key(conn)?;
+                let flow = Arc::new(HttpFlow::new());
+                link.flows().insert(conn, flow.clone());
+                let request = HttpRequest { request: *request, peer, conn, flow };
+                if deps.control.try_send(request).is_err() {
+                    link.flows().remove(&conn);
+                    let part = super::hub::refused_answer("overloaded", "too many requests wait", super::OVERLOADED);
+                    let _ = link.put(Down::Mail(conn.worker, ToWorker::Http { conn, part }));
+                }
+            }
+            Up::HttpLeft { conn } => {
+                if let Some(flow) = link.flows().get(&key(conn)?) {
+                    flow.left();
+                }
+            }
+            Up::HttpGone { conn } => {
+                if let Some(flow) = link.flows().remove(&key(conn)?) {
+                    flow.close();
+                }
+            }
+            Up::Report(report) => link.reported().take(report, &deps.tallies),
+        }
+        Ok(())
+    }
+
+    /// Takes a link out of everything it is part of. Done once, whoever comes first.
+    fn give_up(&self, link: &Arc<Link>) {
+        if link.gone.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.links.write().expect("no holder of this lock can panic").remove(&link.serial);
+        let _ = link.socket.shutdown(std::net::Shutdown::Both);
+        link.close();
+        link.shard.gone(link.home());
+        for (_, flow) in link.flows().drain() {
+            flow.close();
+        }
+        let report = link.reported().report.clone();
+        let mut past = self.past.lock().expect("no holder of this lock can panic");
+        past.useless += report.link.useless;
+        add_all(&mut past.numbers, &Metrics::counted(&report.numbers));
+        tracing::info!(process = link.hello.process, serial = link.serial, "a gateway process is not linked any more");
+    }
+
+    /// Sums the viewers of every room over all processes, and tells each what the others hold.
+    fn share_rooms(&self, links: &[Arc<Link>], tallies: &Tallies) {
+        let mut sums: HashMap<RoomId, (u32, u32)> = HashMap::new();
+        for link in links {
+            for (room, n) in &link.reported().rooms {
+                let sum = sums.entry(room.clone()).or_default();
+                *sum = (sum.0.saturating_add(n.viewers), sum.1.saturating_add(n.held));
+            }
+        }
+        for link in links {
+            let mut reported = link.reported();
+            let mut changed = Vec::new();
+            let rooms: Vec<RoomId> = reported.rooms.keys().cloned().collect();
+            for room in rooms {
+                let own = reported.rooms.get(&room).map_or((0, 0), |n| (n.viewers, n.held));
+                let sum = sums.get(&room).copied().unwrap_or_default();
+                let others = (sum.0.saturating_sub(own.0), sum.1.saturating_sub(own.1));
+                if reported.told.get(&room).copied().unwrap_or_default() != others {
+                    reported.told.insert(room.clone(), others);
+                    changed.push(Elsewhere { room, viewers: others.0, held: others.1 });
+                }
+            }
+            drop(reported);
+            if !changed.is_empty() {
+                let _ = link.put(Down::Elsewhere(changed));
+            }
+        }
+        // The shard's own process holds no viewer: its tallies are the sums.
+        for (room, tally) in tallies.all() {
+            let (viewers, held) = sums.remove(&room).unwrap_or_default();
+            tally.elsewhere.store(viewers, Ordering::Relaxed);
+            tally.held_elsewhere.store(held, Ordering::Relaxed);
+        }
+        for (room, (viewers, held)) in sums {
+            let tally = tallies.of(&room);
+            tally.elsewhere.store(viewers, Ordering::Relaxed);
+            tally.held_elsewhere.store(held, Ordering::Relaxed);
+        }
+    }
+
+    /// The processes that are linked, in order.
+    pub fn gateways(&self) -> Vec<Gateway> {
+        let orders = self.orders.lock().expect("no holder of this lock can panic").clone();
+        let gateway = |link: Arc<Link>| {
+            let Hello { process, pid, .. } = link.hello;
+            let order = orders.get(&process).filter(|(whose, ..)| *whose == pid);
+            let order = order.map(|(_, order, since)| (order.clone(), *since));
+            let metrics = Metrics::of_numbers(&link.reported().report.numbers);
+            Gateway { process, pid, metrics, order }
+        };
+        self.all().into_iter().map(gateway).collect()
+    }
+
+    /// Gives an operator's order to a gateway. Errors: it is not linked.
+    pub fn order(&self, process: u8, order: Order) -> Result<(), Away> {
+        let link = self.all().into_iter().find(|link| link.hello.process == process).ok_or(Away)?;
+        link.put(Down::Order(order.clone())).map_err(|_| Away)?;
+        let mut orders = self.orders.lock().expect("no holder of this lock can panic");
+        orders.insert(process, (link.hello.pid, order, clock::mono()));
+        Ok(())
+    }
+
+    /// What all gateway processes counted, those that are gone too, in the order of `Metrics::numbers`.
+    pub fn numbers(&self) -> Vec<u64> {
+        let mut all = self.past.lock().expect("no holder of this lock can panic").numbers.clone();
+        for link in self.all() {
+            add_all(&mut all, &link.reported().report.numbers);
+        }
+        all
+    }
+
+    pub fn crossed(&self) -> Crossed {
+        let links = self.all();
+        let past = self.past.lock().expect("no holder of this lock can panic").useless;
+        Crossed {
+            processes: links.iter().map(|l| l.hello.process).collect::<HashSet<_>>().len() as u64,
+            joined: self.serial.load(Ordering::Relaxed),
+            batches: self.batches.load(Ordering::Relaxed),
+            useless: past + links.iter().map(|l| l.reported().report.link.useless).sum::<u64>(),
+            resets: self.resets.load(Ordering::Relaxed),
+        }
+    }
+}
+
+fn add_all(sums: &mut Vec<u64>, numbers: &[u64]) {
+    if sums.len() < numbers.len() {
+        sums.resize(numbers.len(), 0);
+    }
+    for (sum, n) in sums.iter_mut().zip(numbers) {
+        // A gauge may stand below zero for a moment, as a two's complement: its sum over all processes does not.
+        *sum = sum.wrapping_add(*n);
+    }
+}
+
+fn broken(fault: codec::Fault) -> std::io::Error {
+    std::io::Error::new(ErrorKind::InvalidData, fault)
+}
+
+/// Why a process is not one of ours.
+fn refusal(hello: &Hello) -> Option<String> {
+    let ours = (codec::VERSION, env!("CARGO_PKG_VERSION"));
+    if (hello.version, hello.build.as_str()) != ours {
+        let theirs = (hello.version, &hello.build);
+        return Some(format!("the gateway process is of another build: link {theirs:?}, this is {ours:?}"));
+    }
+    if hello.process >= PROCESSES_MAX || hello.n_workers == 0 || hello.n_workers > WORKERS_A_PROCESS_MAX {
+        return Some("the gateway process has a number that no process has".to_owned());
+    }
+    None
+}
+
+fn status_of(shard: &ShardHandle) -> Status {
+    let status = shard.status();
+    Status {
+        ready: status.ready(),
+        no_space: status.no_space(),
+        head: status.head(),
+        epoch: status.epoch(),
+        durability: status.durability(),
+    }
+}
+
+impl Link {
+    fn flows(&self) -> std::sync::MutexGuard<'_, HashMap<ConnKey, Arc<HttpFlow>>> {
+        self.flows.lock().expect("no holder of this lock can panic")
+    }
+
+    fn reported(&self) -> std::sync::MutexGuard<'_, Reported> {
+        self.reported.lock().expect("no holder of this lock can panic")
+    }
+
+    fn home(&self) -> WorkerId {
+        WorkerId(u32::from(self.serial) << 16 | WorkerId::of(self.hello.process, 0).0 | HOME)
+    }
+
+    /// A worker as the process names it, as this one does. Errors: it is none of the process.
+    fn own(&self, worker: WorkerId) -> Result<WorkerId, codec::Fault> {
+        let place = worker.0 as u8;
+        if worker.process() != self.hello.process || place >= self.hello.n_workers {
+            return Err(codec::Fault::Field);
+        }
+        Ok(WorkerId(u32::from(self.serial) << 16 | u32::from(worker.number())))
+    }
+
+    /// Errors: no place for this kind.
+    #[expect(clippy::result_large_err, reason = "the item itself comes back, as from a mailbox")]
+    fn put(&self, down: Down) -> Result<(), Full<Down>> {
+        let bytes = weight(&down);
+        // What may be passed over goes first when it gets tight.
+        let share = if is_comments(&down) { 4 } else { 1 };
+        let mut bag = self.bag.lock().expect("no holder of this lock can panic");
+        if bag.closed {
+            return Ok(());
+        }
+        if bag.items.len() >= BAG_ITEMS_MAX / share || bag.bytes + bytes > BAG_BYTES_MAX / share {
+            return Err(Full(down));
+        }
+        let sleeps = bag.items.is_empty();
+        bag.bytes += bytes;
+        bag.items.push_back((Instant::now(), bytes, down));
+        drop(bag);
+        if sleeps {
+            self.came.notify_one();
+        }
+        Ok(())
+    }
+
+    fn close(&self) {
+        let mut bag = self.bag.lock().expect("no holder of this lock can panic");
+        bag.closed = true;
+        bag.items.clear();
+        bag.bytes = 0;
+        drop(bag);
+        self.came.notify_one();
+    }
+
+    fn is_late(&self, now: Instant) -> bool {
+        let bag = self.bag.lock().expect("no holder of this lock can panic");
+        bag.writing.is_some_and(|since| now.duration_since(since) > LATE)
+    }
+
+    /// Writes until the link is given up. Errors: the socket's own.
+    fn write(&self, socket: &mut UnixStream) -> std::io::Result<()> {
+        let mut out = Vec::new();
+        loop {
+            let mut bag = self.bag.lock().expect("no holder of this lock can panic");
+            bag.writing = None;
+            while bag.items.is_empty() && !bag.closed {
+                bag = self.came.wait(bag).expect("no holder of this lock can panic");
+            }
+            if bag.closed {
+                return Ok(());
+            }
+            let mut taken = Vec::new();
+            let mut n = 0;
+            bag.writing = bag.items.front().map(|(at, ..)| *at);
+            while n < WRITE_BYTES
+                && let Some((_, bytes, down)) = bag.items.pop_front()
+            {
+                n += bytes;
+                bag.bytes -= bytes;
+                taken.push(down);
+            }
+            drop(bag);
+            out.clear();
+            for down in &taken {
+                if let Err(fault) = codec::write_down(down, &mut out) {
+                    // Only an answer of control can be so long: its connection is told that it breaks off.
+                    tracing::error!(%fault, "an answer is too long for the link");
+                    if let Down::Mail(worker, ToWorker::Http { conn, .. }) = down {
+                        let part = HttpPart::Broken;
+                        let mail = Down::Mail(*worker, ToWorker::Http { conn: *conn, part });
+                        codec::write_down(&mail, &mut out).expect("this is short");
+                    }
+                }
+            }
+            drop(taken);
+            socket.write_all(&out)?;
+            if out.capacity() > 8 * WRITE_BYTES {
+                out = Vec::new();
+            }
+        }
+    }
+}
+
+impl Reported {
+    fn take(&mut self, mut report: Report, tallies: &Tallies) {
+        for room in report.rooms.drain(..) {
+            let before = self.counted.get(&room.room).copied().unwrap_or_default();
+            if before != (room.delivered, room.skipped) {
+                let tally = tallies.of(&room.room);
+                tally.delivered.fetch_add(room.delivered.saturating_sub(before.0), Ordering::Relaxed);
+                tally.skipped.fetch_add(room.skipped.saturating_sub(before.1), Ordering::Relaxed);
+                self.counted.insert(room.room.clone(), (room.delivered, room.skipped));
+            }
+            if room.viewers == 0 && room.held == 0 {
+                self.rooms.remove(&room.room);
+                self.told.remove(&room.room);
+            } else {
+                self.rooms.insert(room.room.clone(), room);
+            }
+        }
+        self.report = report;
+    }
+}
+
+/// What an item takes in memory and on the link, near enough for a bound.
+fn weight(down: &Down) -> usize {
+    const BASE: usize = 128;
+    let pieces = |pieces: &[Arc<Piece>]| pieces.iter().map(|p| p.json.len() + BASE).sum::<usize>();
+    match down {
+        Down::Mail(_, ToWorker::Batch(batch)) => pieces(&batch.pieces) + BASE,
+        Down::Mail(_, ToWorker::Page { answer: Ok(page), .. }) => pieces(&page.pieces) + BASE,
+        Down::Mail(_, ToWorker::Resume { answer: Ok(resumed), .. }) => pieces(&resumed.first.pieces) + BASE,
+        Down::Mail(_, ToWorker::Past { answer: Ok(past), .. }) => pieces(&past.pieces) + BASE,
+        Down::Mail(_, ToWorker::Http { part: HttpPart::Whole { body, .. }, .. }) => body.len() + 4 * BASE,
+        Down::Mail(_, ToWorker::Http { part: HttpPart::Chunk(body), .. }) => body.len() + BASE,
+        Down::Mail(_, ToWorker::Room { .. } | ToWorker::Settings(_) | ToWorker::Resync(_)) => 8 * BASE,
+        Down::Elsewhere(rooms) => rooms.len() * BASE,
+        _ => 2 * BASE,
+    }
+}
+
+/// Whether it is a batch that holds nothing but comments.
+fn is_comments(down: &Down) -> bool {
+    match down {
+        Down::Mail(_, ToWorker::Batch(batch)) => batch.pieces.iter().all(|p| p.lane == Lane::Comment),
+        _ => false,
+    }
+}

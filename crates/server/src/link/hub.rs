@@ -1,0 +1,622 @@
+//! A gateway process's end of its link to the shard's process.
+//!
+//! Like the porter of a house with many tenants: one paper comes to the house, and he knows which of them read it. A room is
+//! asked for when its first worker wants it and given up after its last; a batch is decoded once and the same `Arc` goes to
+//! each worker that watches the room. While the shard is away he says so at once and keeps nothing for later: who asks is told
+//! when to ask again.
+//!
+//! It must never let a worker miss a batch without telling it: a worker whose mailbox is full is given the room's facts anew,
+//! and when the link was lost every worker is told that the shard is away, and that it is back: it asks for its rooms again.
+//!
+//! The awkward case is what was asked of control and not answered when the link broke: it is answered 503 where nothing of the
+//! answer was written yet, else the connection is closed. What was asked of the shard its worker knows.
+
+use std::collections::HashMap;
+use std::io::{ErrorKind, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use grandstand_core::ids::Position;
+use grandstand_core::names::RoomId;
+use grandstand_core::owner::command::Command;
+use http::HeaderValue;
+use serde_json::json;
+
+use super::codec::{self, Down, Elsewhere, Frames, Hello, LinkNumbers, Order, Ordered, Report, RoomNumbers, Up};
+use super::host::SILENCE;
+use super::{
+    ConnKey, Delay, HttpPart, HttpRequest, OVERLOADED, Overloaded, Piece, ReplyTo, ShardStatus, Tallies, ToWorker,
+    Unheard, WorkerId, Workers,
+};
+use crate::admission::Admission;
+use crate::clock;
+use crate::metrics::{Metrics, add};
+
+/// What may wait to be written: past it, what is asked is refused.
+const OUT_BYTES_MAX: usize = 32 << 20;
+const CONNECT_WAIT: Duration = Duration::from_secs(2);
+/// From a lost link to the next try, and between two tries.
+const RETRY: Duration = Duration::from_millis(50);
+/// Between two tries of a mailbox that is full.
+const FULL_WAIT: Duration = Duration::from_millis(5);
+const REPORT: Duration = Duration::from_secs(1);
+/// While the shard's process is away, clients come back after it is most likely there again.
+pub const AWAY: Delay = Delay { retry_after: Duration::from_secs(1), spread: Duration::from_secs(5) };
+
+/// What a hub is made with.
+pub struct Settings {
+    /// The shard's socket.
+    pub path: PathBuf,
+    /// This process's number, and its workers.
+    pub process: u8,
+    pub n_workers: u8,
+}
+
+pub struct Hub {
+    settings: Settings,
+    workers: Workers,
+    status: Arc<ShardStatus>,
+    metrics: Arc<Metrics>,
+    tallies: Tallies,
+    admission: Arc<Admission>,
+    state: Mutex<State>,
+    /// Something is to be written, or the link's state changed.
+    came: Condvar,
+    stop: AtomicBool,
+    batches: AtomicU64,
+    useless: AtomicU64,
+    bytes: AtomicU64,
+    joined: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    /// The link is there, and its hello was taken.
+    up: bool,
+    /// Whole frames to be written.
+    out: Vec<u8>,
+    rooms: HashMap<RoomId, Vec<Watch>>,
+    /// Requests to control whose answer is not complete; whether its head was given to the connection.
+    requests: HashMap<ConnKey, bool>,
+}
+
+/// One worker's interest in a room.
+struct Watch {
+    worker: WorkerId,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// Waits for the room's facts: batches before them are not for it.
+    Joining,
+    Watching,
+}
+
+/// The running hub.
+pub struct Running {
+    hub: Arc<Hub>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Running {
+    /// Leaves the shard, after what waits was written, at most for a second.
+    pub fn stop(self) {
+        self.hub.stop.store(true, Ordering::Release);
+        self.hub.came.notify_all();
+        let _ = self.thread.join();
+    }
+}
+
+/// Starts the hub's thread, which joins the shard as soon as it is there.
+pub fn start(
+    settings: Settings,
+    workers: Workers,
+    metrics: Arc<Metrics>,
+    tallies: Tallies,
+    admission: Arc<Admission>,
+) -> std::io::Result<(Arc<Hub>, Running)> {
+    let hub = Arc::new(Hub {
+        settings,
+        workers,
+        status: Arc::new(ShardStatus::new()),
+        metrics,
+        tallies,
+        admission,
+        state: Mutex::default(),
+        came: Condvar::new(),
+        stop: AtomicBool::new(false),
+        batches: AtomicU64::new(0),
+        useless: AtomicU64::new(0),
+        bytes: AtomicU64::new(0),
+        joined: AtomicU64::new(0),
+    });
+    let run = hub.clone();
+    let thread = thread::Builder::new().name("link-hub".to_owned()).spawn(move || run.run())?;
+    Ok((hub.clone(), Running { hub, thread }))
+}
+
+impl Hub {
+    pub fn status(&self) -> &Arc<ShardStatus> {
+        &self.status
+    }
+
+    /// Waits until the shard takes commands. Errors: it does not within `limit`.
+    pub fn wait_ready(&self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        let mut state = self.state();
+        while !self.status.ready() {
+            let Some(left) = until.checked_duration_since(Instant::now()) else { return false };
+            state = self.came.wait_timeout(state, left).expect("no holder of this lock can panic").0;
+        }
+        true
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder of this lock can panic")
+    }
+
+    // ---- what workers ask -------------------------------------------------------------------------------------
+
+    /// Puts a frame in line. The state's lock is held, so lines are in the order of what they say.
+    fn write(&self, state: &mut State, up: &Up) -> bool {
+        if !state.up || codec::write_up(up, &mut state.out).is_err() {
+            return false;
+        }
+        self.came.notify_all();
+        true
+    }
+
+    /// [`Hub::write`] for what may be refused.
+    fn ask(&self, state: &mut State, up: &Up) -> Result<(), Overloaded> {
+        if !state.up {
+            return Err(Overloaded(AWAY));
+        }
+        if state.out.len() > OUT_BYTES_MAX || !self.write(state, up) {
+            return Err(Overloaded(OVERLOADED));
+        }
+        Ok(())
+    }
+
+    pub fn subscribe(&self, worker: WorkerId, room: RoomId) {
+        let mut state = self.state();
+        let watches = state.rooms.entry(room.clone()).or_default();
+        watches.retain(|w| w.worker != worker);
+        watches.push(Watch { worker, stage: Stage::Joining });
+        // While the shard is away the worker is about to hear so, and asks again when it is back.
+        self.write(&mut state, &Up::Subscribe { worker, room });
+    }
+
+    pub fn unsubscribe(&self, worker: WorkerId, room: &RoomId) {
+        let mut state = self.state();
+        let Some(watches) = state.rooms.get_mut(room) else { return };
+        watches.retain(|w| w.worker != worker);
+        if watches.is_empty() {
+            self.forget(&mut state, room);
+        }
+    }
+
+    fn forget(&self, state: &mut State, room: &RoomId) {
+        state.rooms.remove(room);
+        self.write(state, &Up::Unsubscribe { room: room.clone() });
+    }
+
+    pub fn command(&self, reply: ReplyTo, command: Command) -> Result<(), Overloaded> {
+        let (ReplyTo::Conn { conn, request }, Command::Publish(publish)) = (reply, command) else {
+            unreachable!("a gateway asks for publishes; all else is control's, which is beside the shard");
+        };
+        let mut state = self.state();
+        self.ask(&mut state, &Up::Publish { conn, request, publish: Box::new(publish) })
+    }
+
+    pub fn resume(&self, conn: ConnKey, request: u64, room: RoomId, cursor: Position) -> Result<(), Overloaded> {
+        let mut state = self.state();
+        self.ask(&mut state, &Up::Resume { conn, request, room, cursor })
+    }
+
+    pub fn page(
+        &self,
+        conn: ConnKey,
+        request: u64,
+        room: RoomId,
+        after: Position,
+        comments_from: Position,
+    ) -> Result<(), Overloaded> {
+        let mut state = self.state();
+        self.ask(&mut state, &Up::Page { conn, request, room, after, comments_from })
+    }
+
+    pub fn past(
+        &self,
+        worker: WorkerId,
+        request: u64,
+        room: RoomId,
+        upto: Position,
+        seen: Position,
+    ) -> Result<(), Overloaded> {
+        let mut state = self.state();
+        self.ask(&mut state, &Up::Past { worker, request, room, upto, seen })
+    }
+
+    pub fn http(&self, request: HttpRequest) -> Result<(), Unheard> {
+        let HttpRequest { request, peer, conn, .. } = request;
+        let mut state = self.state();
+        if !state.up {
+            return Err(Unheard::Away(AWAY));
+        }
+        self.ask(&mut state, &Up::Http { conn, peer, request: Box::new(request) }).map_err(|_| Unheard::Busy)?;
+        state.requests.insert(conn, false);
+        Ok(())
+    }
+
+    pub fn http_left(&self, conn: ConnKey) {
+        self.write(&mut self.state(), &Up::HttpLeft { conn });
+    }
+
+    pub fn http_gone(&self, conn: ConnKey) {
+        let mut state = self.state();
+        if state.requests.remove(&conn).is_some() {
+            self.write(&mut state, &Up::HttpGone { conn });
+        }
+    }
+
+    // ---- the link ---------------------------------------------------------------------------------------------
+
+    fn run(self: Arc<Hub>) {
+        let mut said_away = false;
+        while !self.stop.load(Ordering::Acquire) {
+            let joined = match self.join() {
+                Ok(mut joined) => {
+                    said_away = false;
+                    let result = self.live(&mut joined);
+                    self.lost();
+                    result
+                }
+                Err(fault) => Err(fault),
+            };
+            if let Err(fault) = joined
+                && !std::mem::replace(&mut said_away, true)
+                && !self.stop.load(Ordering::Acquire)
+            {
+                tracing::warn!(%fault, "the shard's process is away; it is looked for until it is back");
+            }
+            let state = self.state();
+            if !self.stop.load(Ordering::Acquire) {
+                drop(self.came.wait_timeout(state, RETRY).expect("no holder of this lock can panic"));
+            }
+        }
+    }
+
+    fn join(&self) -> std::io::Result<(UnixStream, Frames)> {
+        let mut socket = UnixStream::connect(&self.settings.path)?;
+        socket.set_read_timeout(Some(CONNECT_WAIT))?;
+        socket.set_write_timeout(Some(SILENCE))?;
+        let hello = Hello {
+            version: codec::VERSION,
+            build: env!("CARGO_PKG_VERSION").to_owned(),
+            process: self.settings.process,
+            n_workers: self.settings.n_workers,
+            pid: std::process::id(),
+        };
+        let mut out = Vec::new();
+        codec::write_up(&Up::Hello(hello), &mut out).map_err(broken)?;
+        socket.write_all(&out)?;
+        let mut frames = Frames::default();
+        loop {
+            if frames.fill(&mut socket)? == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            let Some(frame) = frames.whole().map_err(broken)? else { continue };
+            match codec::read_down(frame).map_err(broken)? {
+                Down::Welcome => break,
+                Down::Refused(why) => return Err(std::io::Error::new(ErrorKind::InvalidData, why)),
+                _ => return Err(std::io::Error::new(ErrorKind::InvalidData, "something before the welcome")),
+            }
+        }
+        socket.set_read_timeout(Some(SILENCE))?;
+        Ok((socket, frames))
+    }
+
+    /// Reads until the link is lost; a second thread writes.
+    fn live(self: &Arc<Hub>, (socket, frames): &mut (UnixStream, Frames)) -> std::io::Result<()> {
+        add(&self.joined, 1);
+        {
+            let mut state = self.state();
+            state.up = true;
+            state.out.clear();
+        }
+        // Nothing was ever asked of it before its workers were told of an earlier one's end.
+        if self.joined.load(Ordering::Relaxed) > 1 {
+            self.tell_all(|| ToWorker::Back);
+        }
+        let writer = {
+            let (hub, mut socket) = (self.clone(), socket.try_clone()?);
+            thread::Builder::new().name("link-writer".to_owned()).spawn(move || {
+                let _ = hub.write_out(&mut socket);
+                // Ends the reader as well.
+                let _ = socket.shutdown(std::net::Shutdown::Both);
+            })?
+        };
+        let result = self.read(socket, frames);
+        self.state().up = false;
+        self.came.notify_all();
+        let _ = socket.shutdown(std::net::Shutdown::Both);
+        let _ = writer.join();
+        result
+    }
+
+    fn read(&self, socket: &mut UnixStream, frames: &mut Frames) -> std::io::Result<()> {
+        loop {
+            while let Some(frame) = frames.whole().map_err(broken)? {
+                let down = codec::read_down(frame).map_err(broken)?;
+                self.heard(down);
+            }
+            let n = frames.fill(socket)?;
+            if n == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            add(&self.bytes, n as u64);
+        }
+    }
+
+    /// Writes what workers ask, and a report every second, while the link is there.
+    fn write_out(&self, socket: &mut UnixStream) -> std::io::Result<()> {
+        let mut reporter = Reporter::default();
+        let mut report_at = Instant::now();
+        let mut out = Vec::new();
+        loop {
+            let now = Instant::now();
+            let report = (now >= report_at).then(|| {
+                report_at = now + REPORT;
+                self.report(&mut reporter)
+            });
+            let mut state = self.state();
+            if let Some(report) = report {
+                self.write(&mut state, &Up::Report(report));
+            }
+            while state.out.is_empty() && state.up && !self.stop.load(Ordering::Acquire) {
+                let left = report_at.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    break;
+                }
+                state = self.came.wait_timeout(state, left).expect("no holder of this lock can panic").0;
+            }
+            let ends = !state.up || (state.out.is_empty() && self.stop.load(Ordering::Acquire));
+            out.clear();
+            std::mem::swap(&mut out, &mut state.out);
+            drop(state);
+            if ends {
+                return Ok(());
+            }
+            socket.write_all(&out)?;
+            if out.capacity() > 1 << 20 {
+                out = Vec::new();
+            }
+        }
+    }
+
+    fn report(&self, reporter: &mut Reporter) -> Report {
+        Report {
+            numbers: self.metrics.numbers(),
+            link: LinkNumbers {
+                batches: self.batches.load(Ordering::Relaxed),
+                useless: self.useless.load(Ordering::Relaxed),
+                bytes: self.bytes.load(Ordering::Relaxed),
+                joined: self.joined.load(Ordering::Relaxed),
+            },
+            rooms: reporter.changed(&self.tallies),
+        }
+    }
+
+    /// The link is gone: everyone who waits for something of it is told.
+    fn lost(&self) {
+        self.status.set_ready(false);
+        let requests = {
+            let mut state = self.state();
+            state.up = false;
+            state.out = Vec::new();
+            state.rooms.clear();
+            std::mem::take(&mut state.requests)
+        };
+        self.tell_all(|| ToWorker::Away);
+        for (conn, begun) in requests {
+            let part = if begun { HttpPart::Broken } else { refused_answer("not_ready", AWAY_WORDS, AWAY) };
+            self.deliver(conn.worker, ToWorker::Http { conn, part });
+        }
+    }
+
+    /// What every worker must hear, however full its mailbox is.
+    fn tell_all(&self, mail: impl Fn() -> ToWorker) {
+        for worker in self.workers.ids() {
+            while self.workers.send(worker, mail()).is_err() && !self.stop.load(Ordering::Acquire) {
+                thread::sleep(FULL_WAIT);
+            }
+        }
+    }
+
+    // ---- what the shard says ------------------------------------------------------------------------------------
+
+    fn heard(&self, down: Down) {
+        match down {
+            // Said once, at the start.
+            Down::Welcome | Down::Refused(_) => {}
+            Down::Status(status) => {
+                self.status.set_durability(status.durability);
+                self.status.set_head(status.head);
+                if let Some(epoch) = status.epoch {
+                    self.status.set_epoch(epoch);
+                }
+                self.status.set_no_space(status.no_space);
+                if self.status.ready() != status.ready {
+                    self.status.set_ready(status.ready);
+                    self.came.notify_all();
+                }
+            }
+            Down::Elsewhere(rooms) => {
+                for Elsewhere { room, viewers, held } in rooms {
+                    if let Some(tally) = self.tallies.find(&room) {
+                        tally.elsewhere.store(viewers, Ordering::Relaxed);
+                        tally.held_elsewhere.store(held, Ordering::Relaxed);
+                    }
+                }
+            }
+            Down::Order(Order { what, change }) => {
+                let now = clock::mono();
+                match what {
+                    Ordered::Admission(limit) => self.admission.change(limit, change, now),
+                    Ordered::Drain(over) => self.admission.start_drain(over, change, now),
+                }
+            }
+            Down::Mail(worker, mail) => self.mail(worker, mail),
+        }
+    }
+
+    fn mail(&self, worker: WorkerId, mail: ToWorker) {
+        match mail {
+            ToWorker::Batch(batch) => {
+                add(&self.batches, 1);
+                let wanted = self.give(&batch.room, || ToWorker::Batch(batch.clone()), &batch.pieces);
+                add(&self.useless, u64::from(!wanted));
+            }
+            ToWorker::Settings(info) => {
+                self.give(&info.room, || ToWorker::Settings(info.clone()), &[]);
+            }
+            // The shard could not give this process a batch: every worker that watched has a hole now.
+            ToWorker::Resync(info) => {
+                self.give(&info.room, || ToWorker::Resync(info.clone()), &[]);
+            }
+            ToWorker::Room { room, found } => {
+                let mut state = self.state();
+                let watches = state.rooms.get_mut(&room).map(Vec::as_mut_slice).unwrap_or_default();
+                let Some(watch) = watches.iter_mut().find(|w| w.worker == worker) else { return };
+                let is_there = found.is_ok();
+                // One that has the facts already joins them to what it holds.
+                if self.workers.send(worker, ToWorker::Room { room: room.clone(), found }).is_err() {
+                    self.status.add_undelivered();
+                    watch.stage = Stage::Joining;
+                    self.write(&mut state, &Up::Subscribe { worker, room });
+                    return;
+                }
+                watch.stage = Stage::Watching;
+                if !is_there {
+                    // The worker forgets such a room without a word.
+                    let watches = state.rooms.get_mut(&room).expect("it was there a moment ago");
+                    watches.retain(|w| w.worker != worker);
+                    if watches.is_empty() {
+                        self.forget(&mut state, &room);
+                    }
+                }
+            }
+            ToWorker::Http { conn, ref part } => {
+                {
+                    let mut state = self.state();
+                    match part {
+                        HttpPart::Head(_) => drop(state.requests.insert(conn, true)),
+                        HttpPart::Chunk(_) => {}
+                        HttpPart::Whole { .. } | HttpPart::End | HttpPart::Broken => {
+                            state.requests.remove(&conn);
+                        }
+                    }
+                }
+                self.deliver(worker, mail);
+            }
+            mail => self.deliver(worker, mail),
+        }
+    }
+
+    /// Gives one item to every worker that watches the room; whether there is one, or one about to. A worker that cannot take
+    /// it gets the room's facts once more instead.
+    fn give(&self, room: &RoomId, mail: impl Fn() -> ToWorker, pieces: &[Arc<Piece>]) -> bool {
+        let mut state = self.state();
+        let Some(watches) = state.rooms.get_mut(room) else { return false };
+        let mut again = Vec::new();
+        for watch in watches.iter_mut().filter(|watch| watch.stage == Stage::Watching) {
+            if self.workers.send(watch.worker, mail()).is_err() {
+                self.status.add_undelivered();
+                self.status.add_dropped(pieces);
+                watch.stage = Stage::Joining;
+                again.push(watch.worker);
+            }
+        }
+        for worker in again {
+            self.write(&mut state, &Up::Subscribe { worker, room: room.clone() });
+        }
+        true
+    }
+
+    fn deliver(&self, worker: WorkerId, mail: ToWorker) {
+        // A worker that is so far behind lets its clients ask again.
+        if self.workers.send(worker, mail).is_err() {
+            self.status.add_undelivered();
+        }
+    }
+}
+
+pub const AWAY_WORDS: &str = "the server's log is away for a moment";
+
+/// A problem document, as control answers.
+pub fn refused_answer(code: &str, detail: &str, delay: Delay) -> HttpPart {
+    let millis = |d: Duration| d.as_millis() as u64;
+    let body = json!({
+        "type": "about:blank", "status": 503, "code": code, "detail": detail,
+        "retry_after_ms": millis(delay.retry_after), "spread_ms": millis(delay.spread),
+    });
+    let (mut head, ()) = http::Response::new(()).into_parts();
+    head.status = http::StatusCode::SERVICE_UNAVAILABLE;
+    let mut set = |name: &'static str, value| head.headers.insert(name, value);
+    set("content-type", HeaderValue::from_static("application/problem+json"));
+    set("cache-control", HeaderValue::from_static("no-store"));
+    // Whole seconds, rounded up, so that nobody comes too early.
+    set("retry-after", HeaderValue::from(delay.retry_after.as_millis().div_ceil(1000).max(1) as u64));
+    HttpPart::Whole { head, body: Bytes::from(body.to_string()) }
+}
+
+fn broken(fault: codec::Fault) -> std::io::Error {
+    std::io::Error::new(ErrorKind::InvalidData, fault)
+}
+
+/// What was reported of each room, so that only changes are.
+#[derive(Default)]
+struct Reporter {
+    told: HashMap<RoomId, (u32, u32, u64, u64)>,
+}
+
+impl Reporter {
+    fn changed(&mut self, tallies: &Tallies) -> Vec<RoomNumbers> {
+        let all = tallies.all();
+        let mut changed = Vec::new();
+        for (room, tally) in &all {
+            let now = (
+                tally.viewers.load(Ordering::Relaxed).max(0) as u32,
+                tally.held.load(Ordering::Relaxed),
+                tally.delivered.load(Ordering::Relaxed),
+                tally.skipped.load(Ordering::Relaxed),
+            );
+            if self.told.get(room).copied().unwrap_or_default() != now {
+                self.told.insert(room.clone(), now);
+                let (viewers, held, delivered, skipped) = now;
+                changed.push(RoomNumbers { room: room.clone(), viewers, held, delivered, skipped });
+            }
+        }
+        // A room whose tally was given up holds nobody and counted nothing.
+        self.told.retain(|room, told| {
+            let stays = all.contains_key(room);
+            if !stays && (told.0 > 0 || told.1 > 0) {
+                changed.push(RoomNumbers {
+                    room: room.clone(),
+                    viewers: 0,
+                    held: 0,
+                    delivered: told.2,
+                    skipped: told.3,
+                });
+            }
+            stays
+        });
+        changed
+    }
+}
