@@ -126,6 +126,16 @@ impl Conn {
         }
     }
 
+    /// Whether bytes of the other side are wanted now. A caller that does not take its answers is not asked for more
+    /// questions: what it is owed would grow by each.
+    pub fn reads(&self) -> bool {
+        match &self.kind {
+            Kind::Http(http) => http.reads() && self.out.is_empty(),
+            Kind::Viewer(viewer) => viewer.reads(),
+            Kind::Echo(_) | Kind::Lingering { .. } => true,
+        }
+    }
+
     /// Writes a frame that nothing is kept of when the socket takes none of it. Only for an empty outbox.
     /// `priority_since` is when the oldest priority event in it came.
     pub fn try_send(&mut self, bytes: &Bytes, priority_since: Option<Mono>) -> Sent {

@@ -123,7 +123,7 @@ impl Worker {
     fn next_request(&mut self, slot: usize) -> Next {
         let Some(conn) = self.conns.get_mut(slot) else { return Next::Done };
         let Kind::Http(http) = &mut conn.kind else { return Next::Done };
-        if !http.reads() || http.buf.is_empty() {
+        if !http.reads() || http.buf.is_empty() || !conn.out.is_empty() {
             return Next::More;
         }
         if http.awaits_proxy {
@@ -334,8 +334,9 @@ impl Worker {
 
     /// All that was written has left: control may send the next part.
     pub(super) fn on_http_drained(&mut self, slot: usize) {
-        if self.conns[slot].ended {
-            // The caller's end was read before the answer had left: it is looked at once more.
+        let conn = &self.conns[slot];
+        if conn.ended || conn.unread || matches!(&conn.kind, Kind::Http(http) if http.holds_bytes()) {
+            // The caller's end, or its next request, came before the answer had left: it is looked at once more.
             self.again.push_back(slot as u32);
         }
         let Kind::Http(http) = &mut self.conns[slot].kind else { return };

@@ -410,12 +410,7 @@ impl Worker {
     fn read(&mut self, slot: usize) {
         for bite in 0..READS_A_TURN {
             let Some(conn) = self.conns.get_mut(slot) else { return };
-            let reads = match &conn.kind {
-                Kind::Http(http) => http.reads(),
-                Kind::Viewer(viewer) => viewer.reads(),
-                Kind::Echo(_) | Kind::Lingering { .. } => true,
-            };
-            if !reads {
+            if !conn.reads() {
                 conn.unread = true;
                 // A caller that hung up is not answered; of a response on its way the rest may still arrive.
                 if conn.ended && matches!(conn.kind, Kind::Viewer(_)) {
@@ -427,7 +422,7 @@ impl Worker {
             let waits = bite == 0 && matches!(&conn.kind, Kind::Http(http) if http.holds_bytes());
             if waits {
                 self.on_http_bytes(slot, &[]);
-                let goes_on = matches!(self.conns.get(slot).map(|c| &c.kind), Some(Kind::Http(http)) if http.reads());
+                let goes_on = self.conns.get(slot).is_some_and(|c| matches!(c.kind, Kind::Http(_)) && c.reads());
                 if !goes_on {
                     return;
                 }
