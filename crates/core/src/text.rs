@@ -3,7 +3,8 @@
 //! A comment is 1 to 500 extended grapheme clusters (what a reader counts as characters) and at most 2 000 bytes of NFC
 //! text without control characters but the line feed, with at most 10 combining marks on one cluster. Bidirectional
 //! controls are taken out, because they can make one text look like another; the joiners, variation selectors and tag
-//! characters that emoji are made of stay. A name is 1 to 64 bytes, at most 32 clusters, on one line.
+//! characters that emoji are made of stay. A name is 1 to 64 bytes, at most 32 clusters, on one line, and holds nothing that
+//! shows nothing: a joiner, selector or tag stays only where it does its work, or two names could look the same and differ.
 //!
 //! Text over a limit is refused with the rule and the count, never cut.
 
@@ -78,11 +79,43 @@ pub fn check_name(name: &str) -> Result<Cow<'_, str>, TextFault> {
     let controls = name.chars().filter(|c| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')).count();
     refuse_if(controls > 0, Rule::Controls, controls, 0)?;
     let clean = match normal(name, NAME_BYTES_MAX)? {
-        Cow::Borrowed(text) => Cow::Borrowed(text.trim()),
-        Cow::Owned(text) => Cow::Owned(text.trim().to_owned()),
+        Cow::Borrowed(text) if text.is_ascii() => Cow::Borrowed(text.trim()),
+        Cow::Borrowed(text) => shown(text),
+        Cow::Owned(text) => Cow::Owned(shown(&text).into_owned()),
     };
     bounded(&clean, NAME_BYTES_MAX, NAME_CLUSTERS_MAX)?;
     Ok(clean)
+}
+
+/// The name without what shows nothing, and without space around it.
+fn shown(name: &str) -> Cow<'_, str> {
+    let stands = |c: char| !is_combining_mark(c) && !is_selector(c);
+    let works = |at: usize, c: char, cluster: &str| {
+        let before = cluster[..at].chars().next_back();
+        match c {
+            // Between the parts of an emoji or of a conjunct; at a cluster's end it joins nothing.
+            '\u{200d}' => before.is_some() && cluster[at + c.len_utf8()..].chars().next().is_some_and(stands),
+            // Keeps letters of Arabic and of Indic scripts from being joined.
+            '\u{200c}' => before.is_some_and(|b| matches!(b, '\u{600}'..='\u{dff}')),
+            // Chooses between text and emoji, or between the forms of an ideograph; of a letter there is one form.
+            c if is_selector(c) => before.is_some_and(|b| !b.is_alphabetic() || b >= '\u{2e80}'),
+            // The flags of regions.
+            '\u{e0020}'..='\u{e007f}' => cluster.starts_with('\u{1f3f4}'),
+            c => !is_ignorable(c),
+        }
+    };
+    let all_works = |cluster: &str| cluster.char_indices().all(|(at, c)| works(at, c, cluster));
+    let trimmed = name.trim();
+    if trimmed.graphemes(true).all(all_works) {
+        return Cow::Borrowed(trimmed);
+    }
+    let mut left = String::with_capacity(trimmed.len());
+    for cluster in trimmed.graphemes(true) {
+        left.extend(cluster.char_indices().filter(|(at, c)| works(*at, *c, cluster)).map(|(_, c)| c));
+    }
+    // What stood apart may have come together: again, until there is nothing to take out. Each turn takes out something.
+    let composed: String = left.nfc().collect();
+    Cow::Owned(shown(&composed).into_owned())
 }
 
 /// NFC without bidirectional controls. Text that is far over the limit is refused before it is worked on: NFC is at least a
@@ -118,6 +151,17 @@ fn refuse_if(broken: bool, rule: Rule, count: usize, limit: usize) -> Result<(),
 /// Source: Unicode property Bidi_Control (PropList.txt).
 fn is_bidi_control(c: char) -> bool {
     matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Characters that are not drawn, without those that [`shown`] judges by their place and those that are bidirectional controls.
+/// Source: Unicode property Default_Ignorable_Code_Point (DerivedCoreProperties.txt).
+fn is_ignorable(c: char) -> bool {
+    matches!(
+        c,
+        '\u{ad}' | '\u{34f}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{200b}'
+            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}'
+            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
+    )
 }
 
 /// Variation selectors are marks by category, but they choose a glyph and stack nothing.
@@ -186,6 +230,34 @@ mod tests {
         assert_eq!(rule("   "), Rule::Empty);
         assert_eq!(rule(&"x".repeat(33)), Rule::Clusters);
         assert_eq!(rule(&"あ".repeat(22)), Rule::Bytes);
+    }
+
+    #[test]
+    fn a64_a_name_holds_nothing_that_shows_nothing() {
+        for hidden in
+            ["\u{200b}", "\u{2060}", "\u{feff}", "\u{ad}", "\u{200d}", "\u{200c}", "\u{fe0f}", "\u{e0061}", "\u{3164}"]
+        {
+            for name in
+                [format!("Ann{hidden}"), format!("A{hidden}nn"), format!("{hidden}Ann"), format!(" {hidden} Ann")]
+            {
+                assert_eq!(check_name(&name).unwrap(), "Ann", "{name:?}");
+            }
+            assert_eq!(check_name(hidden).unwrap_err().rule, Rule::Empty, "{hidden:?}");
+        }
+        assert_eq!(check_name("n\u{200d}\u{301}").unwrap(), "ń");
+        // What was kept apart by nothing is composed.
+        assert_eq!(check_name("e\u{200b}\u{301}").unwrap(), "é");
+        for shown in [
+            "👩\u{200d}❤\u{fe0f}\u{200d}👨",
+            "🏴\u{e0067}\u{e0062}\u{e0073}\u{e0063}\u{e0074}\u{e007f}",
+            "1\u{fe0f}\u{20e3}",
+            "❤\u{fe0f}",
+            "می\u{200c}خواهم",
+            "क्\u{200d}ष",
+            "葛\u{e0100}",
+        ] {
+            assert_eq!(check_name(shown).unwrap(), *shown, "{shown:?}");
+        }
     }
 
     #[test]

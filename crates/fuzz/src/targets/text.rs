@@ -29,6 +29,8 @@ pub fn check(input: &[u8]) -> u64 {
             assert!((1..=NAME_BYTES_MAX).contains(&clean.len()));
             assert!(!clean.chars().any(|c| c.is_control() || is_bidi(c) || matches!(c, '\u{2028}' | '\u{2029}')));
             assert_eq!(clean.trim(), &*clean);
+            let unseen = ['\u{200b}', '\u{2060}', '\u{feff}', '\u{ad}', '\u{3164}'];
+            assert!(!clean.contains(unseen) && !clean.ends_with('\u{200d}'), "{clean:?}");
             assert_eq!(check_name(&clean).as_deref(), Ok(&*clean), "a clean name is clean");
             1
         }
