@@ -498,6 +498,50 @@ fn settings_change_by_version_with_a_reason_by_those_who_may() {
 }
 
 #[test]
+fn what_was_read_of_a_room_may_be_sent_back_and_changes_nothing() {
+    let stand = development();
+    let op = stand.token("op", &["region-ops"]);
+    let slow = json!({"title": "Final", "matches": ["m1"], "slow_mode_seconds": 30, "duration_ms": 600_000});
+    stand.put(&op, "a", slow).ok();
+    let read = stand.get_as(&op, "/admin/rooms/a");
+    let tag = read.header("etag").to_owned();
+    let read = read.ok();
+    assert!(read["until_ts"].is_string(), "{read}");
+    let sent_back = |change: Value, tag: Option<&str>| {
+        let mut body = read.clone();
+        body["justification"] = json!("a test");
+        change.as_object().unwrap().iter().for_each(|(key, value)| body[key] = value.clone());
+        let mut request = Request::put("/admin/rooms/a").header("content-type", "application/json");
+        request = request.header("authorization", format!("Bearer {op}"));
+        if let Some(tag) = tag {
+            request = request.header("if-match", tag);
+        }
+        stand.call(request, body.to_string())
+    };
+    let settings = |mut all: Value| {
+        for name in ["counters", "last_event_id"] {
+            all.as_object_mut().unwrap().remove(name);
+        }
+        all
+    };
+    for tag in [Some(&*tag), None] {
+        assert_eq!(sent_back(json!({}), tag).ok(), settings(read.clone()), "{tag:?}");
+    }
+    for (change, rule) in [
+        (json!({"room_id": "b"}), "room_id"),
+        (json!({"until_ts": "2030-01-01T00:00:00.000Z"}), "duration_ms"),
+        (json!({"until_ts": "soon"}), "until_ts"),
+        (json!({"version": "1"}), "version"),
+    ] {
+        let refused = sent_back(change, None);
+        assert_eq!(refused.code(), (422, "bad_field".into()), "{rule}");
+    }
+    let changed = sent_back(json!({"title": "Next"}), None).ok();
+    assert_eq!((&changed["title"], &changed["until_ts"]), (&json!("Next"), &read["until_ts"]));
+    assert_eq!(sent_back(json!({}), None).code(), (412, "stale_version".into()), "it has changed since it was read");
+}
+
+#[test]
 fn a_moderator_of_one_room_changes_what_moderators_may_there_and_nothing_elsewhere() {
     let stand = development();
     let mut claims = Claims::new("mod", clock::wall(), Duration::from_secs(600));

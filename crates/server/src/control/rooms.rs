@@ -11,6 +11,7 @@ use grandstand_core::rooms::RoomChange;
 use grandstand_wire::codes::ErrorCode;
 use grandstand_wire::export;
 use grandstand_wire::json::Value;
+use grandstand_wire::stamp;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::{Value as Json, json};
 use std::sync::atomic::Ordering;
@@ -85,7 +86,9 @@ pub async fn put(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
     auth::may_moderate(who.as_deref(), &room)?;
     let mut fields = ask.object()?;
     let names: Vec<String> = fields.object.iter().map(|(name, _)| name.to_owned()).collect();
-    if let Some(name) = names.iter().find(|n| NOT_BUILT.contains(&n.as_str())) {
+    let sampling_off = fields.object.given("sampling").is_some_and(|v| v.as_str() == Some("none"));
+    let asks_for = |n: &&String| NOT_BUILT.contains(&n.as_str()) && !(n.as_str() == "sampling" && sampling_off);
+    if let Some(name) = names.iter().find(asks_for) {
         return Err(Problem::new(ErrorCode::NotBuilt, format!("{name} is not built in this version"))
             .with("key", name.as_str()));
     }
@@ -97,9 +100,20 @@ pub async fn put(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
         // A moderator's rooms are a pattern: making one of them is the operators' matter.
         control.settings(&room).await?;
     }
-    let change = read_change(&mut fields, &names)?;
+    if fields.object.given("room_id").is_some_and(|id| id.as_str() != Some(room.as_str())) {
+        fields.fault("room_id", "is the room of the path");
+    }
+    let mut change = read_change(&mut fields, &names)?;
     let justification = justification(&mut fields)?;
-    let if_version = if_match(&ask)?;
+    let if_version = if_match(&ask)?.or(fields.object.given("version").and_then(Value::as_u64));
+    if let Some(until) = fields.object.given("until_ts").and_then(Value::as_str).and_then(stamp::parse) {
+        // An end is set by `duration_ms`; one that was read may come back as it is, and then slow mode is not touched.
+        let now = control.settings(&room).await?;
+        if now.slow_mode_until != Some(until) || change.slow_mode_seconds != Some(now.slow_mode_seconds) {
+            return Err(Problem::new(ErrorCode::BadField, "until_ts is given by the server: use duration_ms"));
+        }
+        change.slow_mode_seconds = None;
+    }
     let actor = who.expect("nobody else may moderate");
     let command = Command::PutRoom { room: room.clone(), change, if_version };
     match control.operate(&actor, "put room", &room, &justification, command).await? {
@@ -119,7 +133,7 @@ fn may_read(who: Option<&Identity>, room: &RoomId) -> Result<(), Problem> {
 }
 
 fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, Problem> {
-    const KNOWN: [&str; 18] = [
+    const KNOWN: [&str; 23] = [
         "title",
         "state",
         "matches",
@@ -137,16 +151,21 @@ fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, 
         "moderation_policy",
         "pinned",
         "justification",
+        // As `GET` gives them, so that its answer may be sent back.
+        "room_id",
         "version",
+        "until_ts",
+        "sampling",
+        "counters",
+        "last_event_id",
     ];
     if let Some(name) = names.iter().find(|n| !KNOWN.contains(&n.as_str())) {
         return Err(
             Problem::new(ErrorCode::UnknownKey, format!("there is no setting {name}")).with("key", name.as_str())
         );
     }
-    if names.iter().any(|n| n == "version") {
-        fields.fault("version", "is given by the server: use If-Match");
-    }
+    fields.get("version", "must be the version that was read", Value::as_u64);
+    fields.get("until_ts", "must be the time that was read", |v| v.as_str().and_then(stamp::parse));
     let text = |v: &Value<'_>| v.as_str().map(std::sync::Arc::from);
     let most = u32::MAX;
     let change = RoomChange {
