@@ -27,6 +27,14 @@ pub struct Target {
 pub const TARGETS: &[Target] = &[
     Target { name: "http", generate: http::generate, mend: None, check: http::check, short: 40_000, outcomes_min: 45 },
     Target { name: "ws", generate: ws::generate, mend: None, check: ws::check, short: 40_000, outcomes_min: 300 },
+    Target {
+        name: "deflate",
+        generate: ws::generate_packed,
+        mend: None,
+        check: ws::check_packed,
+        short: 5_000,
+        outcomes_min: 12,
+    },
     Target { name: "json", generate: json::generate, mend: None, check: json::check, short: 40_000, outcomes_min: 20 },
     Target {
         name: "op",

@@ -1,19 +1,19 @@
 //! The WebSocket frame stream: cut anywhere it reads the same, and the same as a slow reading of RFC 6455.
 //!
-//! Input: one byte of choice (bit 0: which side reads; bit 1: small limits), then the stream.
-
-use std::time::Duration;
+//! Input: one byte of choice (bit 0: which side reads; bit 1: small limits; bit 2: permessage-deflate was agreed on), then the
+//! stream.
 
 use grandstand_core::rng::Rng;
 use grandstand_core::time::Mono;
-use grandstand_wire::ws::{FrameReader, Incoming, Limits, Side};
+use grandstand_wire::deflate::{Deflater, Inflater};
+use grandstand_wire::ws::{Fault, FrameReader, Incoming, Limits, Packed, Side};
 
 use crate::bytes::{number, outcome, text, ways};
 
-const SMALL: Limits = Limits { message_bytes: 40, fragments: 3, assembly: Duration::from_secs(5), deflate: false };
+const SMALL: Limits = Limits { message_bytes: 40, fragments: 3, ..Limits::FROM_CLIENT };
 
 pub fn generate(rng: &mut Rng) -> Vec<u8> {
-    let choice = if rng.chance(3, 4) { 0 } else { rng.below(4) as u8 };
+    let choice = if rng.chance(1, 2) { 0 } else { rng.below(8) as u8 };
     let masked = choice & 1 == 0;
     let mut out = vec![choice];
     let mut open = false;
@@ -38,6 +38,9 @@ pub fn generate(rng: &mut Rng) -> Vec<u8> {
         }
         if rng.chance(1, 30) {
             rsv = 0x10 << rng.below(3);
+        }
+        if choice & 4 != 0 && matches!(opcode, 1 | 2) && rng.chance(1, 2) {
+            rsv = 0x40;
         }
         let body = body(opcode, rng);
         frame(opcode | rsv | if fin { 0x80 } else { 0 }, &body, masked != rng.chance(1, 40), rng, &mut out);
@@ -93,7 +96,7 @@ type Read = (Vec<Incoming>, Option<u16>);
 pub fn check(input: &[u8]) -> u64 {
     let (choice, stream) = input.split_first().map_or((0, input), |(c, s)| (*c, s));
     let side = if choice & 1 == 0 { Side::Server } else { Side::Client };
-    let limits = if choice & 2 == 0 { Limits::FROM_CLIENT } else { SMALL };
+    let limits = Limits { deflate: choice & 4 != 0, ..if choice & 2 == 0 { Limits::FROM_CLIENT } else { SMALL } };
     let (want, idle) = plain(stream, side, &limits);
     for way in ways(stream) {
         let (got, half) = read(&way, side, &limits);
@@ -101,16 +104,17 @@ pub fn check(input: &[u8]) -> u64 {
         assert!(got.1.is_some() || half != idle, "half read: {half}, idle: {idle}");
     }
     let kinds = want.0.iter().fold(0u64, |n, i| {
-        n | match i {
-            Incoming::Text(_) => 1,
-            Incoming::Binary(_) => 2,
-            Incoming::Ping(_) => 4,
-            Incoming::Pong(_) => 8,
-            Incoming::Close(..) => 16,
-            Incoming::Deflated(_) => 32,
-        }
+        let kind = [
+            matches!(i, Incoming::Text(_)),
+            matches!(i, Incoming::Binary(_)),
+            matches!(i, Incoming::Ping(_)),
+            matches!(i, Incoming::Pong(_)),
+            matches!(i, Incoming::Close(..)),
+            matches!(i, Incoming::Deflated(_)),
+        ];
+        n | 1 << kind.iter().position(|is| *is).expect("one of them")
     });
-    outcome(&[u64::from(choice & 3), kinds, u64::from(want.1.unwrap_or(0)), u64::from(idle)])
+    outcome(&[u64::from(choice & 7), kinds, u64::from(want.1.unwrap_or(0)), u64::from(idle)])
 }
 
 fn read(pieces: &[&[u8]], side: Side, limits: &Limits) -> (Read, bool) {
@@ -140,7 +144,7 @@ fn plain(mut rest: &[u8], side: Side, limits: &Limits) -> (Read, bool) {
 
 fn plain_with(rest: &mut &[u8], side: Side, limits: &Limits, fragments_max: u16) -> (Read, bool) {
     let mut got = Vec::new();
-    let mut open: Option<(bool, Vec<u8>, u16)> = None;
+    let mut open: Option<Open> = None;
     loop {
         if rest.len() < 2 {
             return ((got, None), rest.is_empty() && open.is_none());
@@ -149,7 +153,9 @@ fn plain_with(rest: &mut &[u8], side: Side, limits: &Limits, fragments_max: u16)
         let (fin, rsv, opcode) = (first & 0x80 != 0, first >> 4 & 7, first & 15);
         let (masked, short) = (second & 0x80 != 0, second & 0x7f);
         let control = opcode >= 8;
-        let broken = rsv != 0
+        // RFC 7692: the first bit of a message's first frame, where that was agreed on.
+        let packed = limits.deflate && matches!(opcode, 1 | 2) && rsv == 4;
+        let broken = (rsv != 0 && !packed)
             || !matches!(opcode, 0..=2 | 8..=10)
             || masked != (side == Side::Server)
             || (control && (!fin || short > 125))
@@ -178,14 +184,15 @@ fn plain_with(rest: &mut &[u8], side: Side, limits: &Limits, fragments_max: u16)
         if len < least || len > i64::MAX as u64 {
             return ((got, Some(1002)), false);
         }
-        let before = open.as_ref().map_or(0, |(_, message, _)| message.len() as u64);
+        let before = open.as_ref().map_or(0, |open| open.message.len() as u64);
         if !control && before + len > limits.message_bytes as u64 {
             return ((got, Some(1009)), false);
         }
         if !control {
-            let message = open.get_or_insert_with(|| (opcode == 1, Vec::new(), 0));
-            message.2 += 1;
-            if message.2 > fragments_max {
+            let open =
+                open.get_or_insert_with(|| Open { is_text: opcode == 1, packed, message: Vec::new(), fragments: 0 });
+            open.fragments += 1;
+            if open.fragments > fragments_max {
                 return ((got, Some(1009)), false);
             }
         }
@@ -194,9 +201,11 @@ fn plain_with(rest: &mut &[u8], side: Side, limits: &Limits, fragments_max: u16)
         let body: Vec<u8> = rest[head..head + there].iter().enumerate().map(|(i, b)| b ^ key[i % 4]).collect();
         let whole = there as u64 == len;
         if !control {
-            let (is_text, message, _) = open.as_mut().expect("opened above");
-            message.extend(&body);
-            let bad = *is_text && std::str::from_utf8(message).is_err_and(|e| e.error_len().is_some());
+            let open = open.as_mut().expect("opened above");
+            open.message.extend(&body);
+            let bad = open.is_text
+                && !open.packed
+                && std::str::from_utf8(&open.message).is_err_and(|e| e.error_len().is_some());
             if bad {
                 return ((got, Some(1007)), false);
             }
@@ -214,7 +223,11 @@ fn plain_with(rest: &mut &[u8], side: Side, limits: &Limits, fragments_max: u16)
             10 => got.push(Incoming::Pong(body)),
             _ if !fin => {}
             _ => {
-                let (is_text, message, _) = open.take().expect("opened above");
+                let Open { is_text, packed, message, .. } = open.take().expect("opened above");
+                if packed {
+                    got.push(Incoming::Deflated(Packed { is_text, body: message }));
+                    continue;
+                }
                 match (is_text, String::from_utf8(message)) {
                     (true, Ok(text)) => got.push(Incoming::Text(text)),
                     (true, Err(_)) => return ((got, Some(1007)), false),
@@ -224,6 +237,14 @@ fn plain_with(rest: &mut &[u8], side: Side, limits: &Limits, fragments_max: u16)
             }
         }
     }
+}
+
+/// A message that has begun.
+struct Open {
+    is_text: bool,
+    packed: bool,
+    message: Vec<u8>,
+    fragments: u16,
 }
 
 fn close(body: &[u8]) -> Result<Incoming, u16> {
@@ -239,6 +260,41 @@ fn close(body: &[u8]) -> Result<Incoming, u16> {
         return Err(1002);
     }
     String::from_utf8(body[2..].to_vec()).map(|reason| Incoming::Close(Some(code), reason)).map_err(|_| 1007)
+}
+
+/// A packed body: packed here and broken in places, or made up.
+pub fn generate_packed(rng: &mut Rng) -> Vec<u8> {
+    let mut body = text(rng, 40).into_bytes();
+    if rng.chance(1, 4) {
+        body = body.repeat(1 + rng.below(2_000) as usize);
+    }
+    body.truncate(1 << 17);
+    Deflater::default().pack(&body, 1 << 17).map_or(body.clone(), <[u8]>::to_vec)
+}
+
+/// Whatever a packed body says is at most as long as it may be, the same each time, and survives being packed again.
+pub fn check_packed(input: &[u8]) -> u64 {
+    const BYTES_MAX: usize = 16 << 10;
+    let packed = || Packed { is_text: input.len().is_multiple_of(2), body: input.to_vec() };
+    let mut inflater = Inflater::default();
+    let opened = inflater.open(packed(), BYTES_MAX);
+    assert_eq!(inflater.open(packed(), BYTES_MAX), opened, "the second time");
+    let said = match &opened {
+        Err(fault) => {
+            assert!(matches!(fault, Fault::Protocol(_) | Fault::NotUtf8 | Fault::TooLarge), "{fault:?}");
+            return outcome(&[1, u64::from(fault.code())]);
+        }
+        Ok(Incoming::Text(text)) => text.as_bytes(),
+        Ok(Incoming::Binary(bytes)) => bytes,
+        Ok(other) => panic!("{other:?} out of a packed body"),
+    };
+    assert!(said.len() <= BYTES_MAX);
+    let mut deflater = Deflater::default();
+    if let Some(again) = deflater.pack(said, BYTES_MAX * 2) {
+        let again = Packed { is_text: packed().is_text, body: again.to_vec() };
+        assert_eq!(inflater.open(again, BYTES_MAX), opened, "packed again");
+    }
+    outcome(&[2, u64::from(packed().is_text), u64::from(said.len().checked_ilog2().unwrap_or(0))])
 }
 
 #[cfg(test)]
