@@ -1,13 +1,25 @@
 //! What an open port has to bear: callers that take every descriptor, that shout without end, that come back all at once, and
-//! a moderator's word that must reach everyone, also who was not there.
+//! a moderator's word that must reach everyone, also who was not there. And the table of attacks: each number of the threat
+//! model that these listeners can be attacked by, over plain TCP and over TLS, while others watch.
+
+mod list;
+mod rows;
+mod stage;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use grandstand_core::rng::Rng;
+use rustls::ClientConnection;
+use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
 
-use crate::support::{Http, LIMIT, Server};
+use self::stage::{Row, Stage};
+use crate::support::{Http, LIMIT, Server, connected};
+use crate::tls::secure;
 use crate::viewer::{RUNGS, Rung, Viewer, ids};
 
 /// A viewer by SSE that says nothing more and is not read yet.
@@ -172,4 +184,179 @@ fn a_restart_under_a_crowd_gives_every_one_of_them_what_it_missed() {
         assert_eq!(got, published[1..], "all that was missed, once, in order");
     }
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+}
+
+/// What the table leaves behind, at most: rings and buffers of the rooms it touched.
+const MEMORY_DRIFT_KB_MAX: u64 = 32 * 1024;
+/// Enough for all the slow attacks at once, with some to spare for the quick ones.
+const ATTACKERS: usize = 40;
+
+/// Plays every row, many at a time, while viewers watch the room that is attacked.
+fn play_table(server: &Server, tls: bool) {
+    let stage = Stage { server };
+    let token = server.token("witness", &["backend"]);
+    let mut publisher = server.http();
+    let mut tick = |n: u64| {
+        let body = json!({"client_msg_id": format!("tick-{n}"), "body": format!("tick {n}")});
+        let path = format!("/v1/rooms/{}/comments", rows::ROOM);
+        let answer = publisher.call("POST", &path, Some(&token), Some(&body)).expect("an answer");
+        assert_eq!(answer.status, 200, "{:?}", answer.json);
+        answer.json["event_id"].as_u64().expect("an id")
+    };
+    let mut ticks = vec![tick(0)];
+    let watching: Vec<Viewer> = RUNGS
+        .iter()
+        .map(|r| {
+            Viewer::open(server, *r, rows::ROOM, Some(&ticks[0].to_string()), None).unwrap_or_else(|a| panic!("{a:?}"))
+        })
+        .collect();
+    let (descriptors, memory) = (descriptors(server), memory_kb(server));
+    let mut rows: Vec<Row> = rows::rows().into_iter().filter(|row| !(tls && row.plain_only)).collect();
+    // The slow ones first, so that all of them wait at the same time.
+    rows.sort_by_key(|row| row.a != 16);
+    let n_rows = rows.len();
+    let (queue, failed, last) = (Mutex::new(rows.into_iter()), Mutex::new(Vec::new()), AtomicU64::new(u64::MAX));
+    let seen: Vec<Vec<u64>> = std::thread::scope(|scope| {
+        let watching: Vec<_> = watching
+            .into_iter()
+            .map(|mut viewer| {
+                let last = &last;
+                scope.spawn(move || {
+                    let done = |e: &Value| e["event_id"].as_u64().is_some_and(|id| id >= last.load(Ordering::Acquire));
+                    ids(&viewer.until(done))
+                })
+            })
+            .collect();
+        let attackers: Vec<_> = (0..ATTACKERS)
+            .map(|_| {
+                scope.spawn(|| {
+                    loop {
+                        let Some(row) = queue.lock().expect("nobody panics with it").next() else { return };
+                        if let Err(what) = stage.play(&row) {
+                            let row = format!("A-{:02} {}: {what}", row.a, row.title);
+                            failed.lock().expect("nobody panics with it").push(row);
+                        }
+                    }
+                })
+            })
+            .collect();
+        while attackers.iter().any(|a| !a.is_finished()) {
+            ticks.push(tick(ticks.len() as u64));
+            std::thread::sleep(Duration::from_millis(40));
+        }
+        let end = tick(ticks.len() as u64);
+        ticks.push(end);
+        last.store(end, Ordering::Release);
+        // Whoever read the last one before that was known is woken by one more.
+        tick(ticks.len() as u64);
+        attackers.into_iter().for_each(|a| a.join().expect("an attack is judged, it does not panic"));
+        watching.into_iter().map(|w| w.join().expect("a viewer watches to the end")).collect()
+    });
+    let failed = failed.into_inner().expect("nobody panicked with it");
+    assert!(failed.is_empty(), "{} of {n_rows} rows:\n{}", failed.len(), failed.join("\n"));
+    for (rung, seen) in RUNGS.iter().zip(seen) {
+        let seen: Vec<u64> = seen.into_iter().filter(|id| ticks.contains(id)).collect();
+        assert_eq!(seen, ticks[1..], "{rung:?}");
+    }
+    assert_eq!(metric(server, "grandstand_gateway_assertions_failed_total"), 0, "A-88");
+    let log = server.stderr();
+    assert!(!log.contains("panicked"), "A-88: {log}");
+    assert!(!log.contains("secret-in-a-url") && !log.contains(&token), "A-90: {log}");
+    // The viewers' connections are closed by now; everything else of the table is gone as well.
+    let start = Instant::now();
+    while self::descriptors(server) > descriptors {
+        assert!(start.elapsed() < LIMIT, "{} descriptors, {descriptors} before", self::descriptors(server));
+        std::thread::yield_now();
+    }
+    let after = memory_kb(server);
+    assert!(after < memory + MEMORY_DRIFT_KB_MAX, "{memory} KB before, {after} KB after");
+}
+
+fn descriptors(server: &Server) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("the process is there").count()
+}
+
+fn memory_kb(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("the process is there");
+    let line = status.lines().find_map(|l| l.strip_prefix("RssAnon:")).expect("it has memory");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+fn metric(server: &Server, name: &str) -> u64 {
+    let answer = server.http().call("GET", "/metrics", None, None).expect("an answer");
+    let text = String::from_utf8(answer.body).expect("text");
+    let line = text.lines().find_map(|l| l.strip_prefix(name).and_then(|rest| rest.strip_prefix(' ')));
+    line.unwrap_or_else(|| panic!("no {name}")).parse().expect("a number")
+}
+
+#[test]
+fn every_attack_of_the_table_ends_as_it_must_and_reaches_nobody_else() {
+    let mut server = Server::start(&[], &[]);
+    play_table(&server, false);
+    server.stop();
+}
+
+#[test]
+fn every_attack_of_the_table_ends_the_same_over_tls() {
+    let mut server = secure(&[]);
+    play_table(&server, true);
+    server.stop();
+}
+
+/// Bytes changed in a few places: flipped, cut, put in twice.
+fn bent(bytes: &[u8], rng: &mut Rng) -> Vec<u8> {
+    let mut bent = bytes.to_vec();
+    for _ in 0..=rng.below(3) {
+        let at = rng.below(bent.len() as u64) as usize;
+        match rng.below(5) {
+            0 => bent[at] ^= 1 << rng.below(8),
+            1 => bent[at] = rng.next() as u8,
+            2 => bent.truncate(at.max(1)),
+            3 => drop(bent.splice(at..at, [rng.next() as u8; 7])),
+            _ => bent.extend_from_within(at..),
+        }
+    }
+    bent
+}
+
+#[test]
+fn bent_handshakes_and_records_end_their_own_connection_and_no_other() {
+    let mut server = secure(&[]);
+    let token = server.token("backend", &["backend"]);
+    let mut calm = Viewer::open(&server, Rung::WebSocket, "calm", None, None).unwrap_or_else(|a| panic!("{a:?}"));
+    let trust = server.trust.clone().expect("it speaks TLS");
+    let mut rng = Rng::new(91);
+    for n in 0..400 {
+        let name = ServerName::try_from("localhost").expect("a name");
+        let mut session = ClientConnection::new(trust.clone(), name).expect("a session");
+        let mut hello = Vec::new();
+        session.write_tls(&mut hello).expect("a hello");
+        let mut socket = connected(server.addr).expect("the server accepts");
+        if n % 2 == 0 {
+            // What does not read it to its end resets what is still written.
+            let _ = socket.write_all(&bent(&hello, &mut rng));
+        } else {
+            // A good handshake, and then records that nobody sealed, whole ones and beginnings.
+            socket.write_all(&hello).expect("it is taken");
+            while session.is_handshaking() {
+                session.complete_io(&mut socket).expect("a good handshake");
+            }
+            let kind = [20, 21, 22, 23, 24, rng.next() as u8][rng.below(6) as usize];
+            let len = rng.below(600) as u16;
+            let mut record = vec![kind, 3, 3];
+            record.extend(len.to_be_bytes());
+            record.extend((0..len).map(|_| rng.next() as u8));
+            let _ = socket.write_all(&bent(&record, &mut rng));
+        }
+        let _ = socket.shutdown(std::net::Shutdown::Write);
+        let mut said = Vec::new();
+        if let Err(fault) = socket.read_to_end(&mut said) {
+            assert_eq!(fault.kind(), std::io::ErrorKind::ConnectionReset, "connection {n} does not end");
+        }
+    }
+    let id = server.published("calm", &token, "k", "still here");
+    calm.until_id(id);
+    assert_eq!(metric(&server, "grandstand_gateway_assertions_failed_total"), 0);
+    assert!(!server.stderr().contains("panicked"), "{}", server.stderr());
+    server.stop();
 }
