@@ -11,6 +11,7 @@
 //! Numbers: hello 5 s, 128 rooms, 200 follows, warning 120 s ± 60 s before expiry, 30 s of grace (docs/protocol.md); 20
 //! operations a second with a burst of 60 is ten times what a person does and a tenth of what a worker minds.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::ids::Position;
@@ -22,7 +23,7 @@ pub const HELLO_WAIT: Duration = Duration::from_secs(5);
 pub const ROOMS_MAX: usize = 128;
 pub const FOLLOWS_MAX: usize = 200;
 pub const EXPIRY_GRACE: Duration = Duration::from_secs(30);
-const WARN_BEFORE: Duration = Duration::from_secs(60);
+const WARN_BEFORE_MS: u64 = 60_000;
 const WARN_SPREAD_MS: u64 = 120_000;
 /// One operation each 50 ms on average …
 const OP_COST: Duration = Duration::from_millis(50);
@@ -203,35 +204,70 @@ impl Close {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unauthenticated;
 
+/// Shape: 80 bytes and no heap for a connection that is in one room and follows nobody: there are a million of them.
 #[derive(Clone, Debug)]
 pub struct Session {
-    phase: Phase,
+    /// The `hello` that the client owes, before anything else.
+    owed: Option<Box<Owed>>,
     /// The pass; kept after it ran out so that the same user can renew it.
     pass: Option<Pass>,
-    /// The URL's room first.
-    rooms: Vec<RoomId>,
-    follows: Vec<UserId>,
+    rooms: Rooms,
+    #[expect(clippy::box_collection, reason = "one word for those who follow nobody")]
+    follows: Option<Box<Vec<UserId>>>,
     /// When the operations so far will have been paid for.
     ops_due: Mono,
+    closed: bool,
     anonymous_view: bool,
 }
 
+/// A `hello` that is waited for.
+#[derive(Clone, Copy, Debug)]
+struct Owed {
+    until: Mono,
+    /// What the request said.
+    cursor: Position,
+}
+
+/// The rooms of a connection, the URL's first.
 #[derive(Clone, Debug)]
-enum Phase {
-    /// For `hello`, with what the request said.
-    Waiting {
-        until: Mono,
-        cursor: Position,
-    },
-    Live,
-    Closed,
+enum Rooms {
+    One(RoomId),
+    #[expect(clippy::box_collection, reason = "fits where the name of one room fits")]
+    Some(Box<Vec<RoomId>>),
+}
+
+impl Rooms {
+    fn as_slice(&self) -> &[RoomId] {
+        match self {
+            Rooms::One(room) => std::slice::from_ref(room),
+            Rooms::Some(rooms) => rooms,
+        }
+    }
+
+    fn push(&mut self, room: RoomId) {
+        match self {
+            Rooms::One(first) => *self = Rooms::Some(Box::new(vec![first.clone(), room])),
+            Rooms::Some(rooms) => rooms.push(room),
+        }
+    }
+
+    fn remove(&mut self, room: &RoomId) {
+        match self {
+            Rooms::One(only) if only == room => *self = Rooms::Some(Box::default()),
+            Rooms::One(_) => {}
+            Rooms::Some(rooms) => rooms.retain(|joined| joined != room),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
 struct Pass {
-    credential: Credential,
-    /// When `token_expiring` is due; `None` once it was sent.
-    warn_at: Option<Wall>,
+    user: UserId,
+    exp: Wall,
+    /// How many milliseconds before its end `token_expiring` is due; `None` once it was sent.
+    warn_before: Option<NonZeroU32>,
+    may_publish: bool,
+    exempt: bool,
     spent: bool,
 }
 
@@ -240,15 +276,16 @@ impl Session {
     pub fn new(start: Start, now: Mono, rng: &mut Rng) -> Result<(Session, Action), Unauthenticated> {
         let Start { room, credential, offers_subprotocol, anonymous_view, cursor } = start;
         let mut session = Session {
-            phase: Phase::Live,
+            owed: None,
             pass: None,
-            rooms: vec![room],
-            follows: Vec::new(),
+            rooms: Rooms::One(room),
+            follows: None,
             ops_due: Mono(0),
+            closed: false,
             anonymous_view,
         };
         if credential.is_none() && offers_subprotocol {
-            session.phase = Phase::Waiting { until: now + HELLO_WAIT, cursor };
+            session.owed = Some(Box::new(Owed { until: now + HELLO_WAIT, cursor }));
             return Ok((session, Action::Wait));
         }
         if credential.is_none() && !anonymous_view {
@@ -263,10 +300,11 @@ impl Session {
         if self.floods(now) {
             return self.close(Close::TooMany);
         }
-        match self.phase {
-            Phase::Closed => return Action::Quiet,
-            Phase::Waiting { cursor, .. } => return self.on_first(op, cursor, rng),
-            Phase::Live => (),
+        if self.closed {
+            return Action::Quiet;
+        }
+        if let Some(Owed { cursor, .. }) = self.owed.as_deref() {
+            return self.on_first(op, *cursor, rng);
         }
         match op {
             Op::Hello { .. } => Action::Refuse(Refusal::AlreadyGreeted),
@@ -283,12 +321,7 @@ impl Session {
                 Err(refusal) => Action::Refuse(refusal),
             },
             Op::Follow { user } => self.on_follow(user),
-            Op::Unfollow { user } => {
-                if let Ok(idx) = self.follows.binary_search(&user) {
-                    self.follows.remove(idx);
-                }
-                Action::Quiet
-            }
+            Op::Unfollow { user } => self.on_unfollow(&user),
             Op::Auth { credential } => self.on_auth(credential, rng),
             Op::Ping => Action::Pong,
             Op::Malformed => Action::Malformed,
@@ -298,28 +331,28 @@ impl Session {
     /// When to call [`Session::on_deadline`]. The token's times are wall times: the timer is set to what they are from here
     /// and asked again when it fires.
     pub fn next_deadline(&self, now: Mono, wall: Wall) -> Option<Mono> {
-        match (&self.phase, &self.pass) {
-            (Phase::Closed, _) => None,
-            (Phase::Waiting { until, .. }, _) => Some(*until),
-            (Phase::Live, Some(pass)) if !pass.spent => {
-                let at = pass.warn_at.unwrap_or(pass.credential.exp + EXPIRY_GRACE);
-                Some(now + at.since(wall))
-            }
-            (Phase::Live, _) => None,
+        if self.closed {
+            return None;
         }
+        if let Some(owed) = &self.owed {
+            return Some(owed.until);
+        }
+        let pass = self.pass.as_ref().filter(|pass| !pass.spent)?;
+        let at = pass.warn_at().unwrap_or(pass.exp + EXPIRY_GRACE);
+        Some(now + at.since(wall))
     }
 
     /// One action of what is due; call until it is [`Action::Quiet`].
     pub fn on_deadline(&mut self, now: Mono, wall: Wall) -> Action {
-        match self.phase {
-            Phase::Closed => return Action::Quiet,
-            Phase::Waiting { until, .. } if now >= until => return self.close(Close::BadRequest),
-            Phase::Waiting { .. } => return Action::Quiet,
-            Phase::Live => (),
+        if self.closed {
+            return Action::Quiet;
+        }
+        if let Some(owed) = &self.owed {
+            return if now >= owed.until { self.close(Close::BadRequest) } else { Action::Quiet };
         }
         let anonymous_view = self.anonymous_view;
         let Some(pass) = self.pass.as_mut().filter(|pass| !pass.spent) else { return Action::Quiet };
-        let exp = pass.credential.exp;
+        let exp = pass.exp;
         if wall >= exp + EXPIRY_GRACE {
             if !anonymous_view {
                 return self.close(Close::TokenExpired);
@@ -327,8 +360,8 @@ impl Session {
             pass.spent = true;
             return Action::ReadOnly;
         }
-        if pass.warn_at.is_some_and(|at| wall >= at) {
-            pass.warn_at = None;
+        if pass.warn_at().is_some_and(|at| wall >= at) {
+            pass.warn_before = None;
             return Action::TokenExpiring { in_ms: exp.since(wall).as_millis() as u64 };
         }
         Action::Quiet
@@ -336,7 +369,7 @@ impl Session {
 
     /// Takes back a room that turned out not to be there, or that ended.
     pub fn forget(&mut self, room: &RoomId) {
-        self.rooms.retain(|joined| joined != room);
+        self.rooms.remove(room);
     }
 
     /// Whether every room of the connection may be watched without a token.
@@ -346,17 +379,17 @@ impl Session {
 
     /// Who speaks on this connection; `None` while nobody may.
     pub fn user(&self) -> Option<&UserId> {
-        self.pass.as_ref().filter(|pass| !pass.spent).map(|pass| &pass.credential.user)
+        self.pass.as_ref().filter(|pass| !pass.spent).map(|pass| &pass.user)
     }
     pub fn rooms(&self) -> &[RoomId] {
-        &self.rooms
+        self.rooms.as_slice()
     }
     /// In order.
     pub fn follows(&self) -> &[UserId] {
-        &self.follows
+        self.follows.as_deref().map_or(&[], Vec::as_slice)
     }
     pub fn is_live(&self) -> bool {
-        matches!(self.phase, Phase::Live)
+        !self.closed && self.owed.is_none()
     }
 
     /// The first frame must be `hello`.
@@ -368,18 +401,18 @@ impl Session {
             Ok(None) if !self.anonymous_view => return self.close(Close::NotAllowed),
             Ok(credential) => self.pass = credential.map(|credential| Pass::new(credential, rng)),
         }
-        self.phase = Phase::Live;
+        self.owed = None;
         self.greet(if cursor == Position::START { asked } else { cursor })
     }
 
     fn greet(&self, cursor: Position) -> Action {
-        Action::Greet { room: self.rooms[0].clone(), cursor }
+        Action::Greet { room: self.rooms.as_slice()[0].clone(), cursor }
     }
 
     fn speak(&self, room: Option<RoomId>, action: impl FnOnce(RoomId) -> Action) -> Action {
         match self.resolve(room) {
             Err(refusal) => Action::Refuse(refusal),
-            Ok(_) if !self.pass.as_ref().is_some_and(|p| !p.spent && p.credential.may_publish) => {
+            Ok(_) if !self.pass.as_ref().is_some_and(|p| !p.spent && p.may_publish) => {
                 Action::Refuse(Refusal::NoVoice)
             }
             Ok(room) => action(room),
@@ -396,10 +429,10 @@ impl Session {
     }
 
     fn on_join(&mut self, room: RoomId, cursor: Position) -> Action {
-        if self.rooms.contains(&room) {
+        if self.rooms().contains(&room) {
             return Action::Refuse(Refusal::AlreadyJoined);
         }
-        if self.rooms.len() >= ROOMS_MAX {
+        if self.rooms().len() >= ROOMS_MAX {
             return Action::Refuse(Refusal::TooManyRooms);
         }
         self.rooms.push(room.clone());
@@ -407,19 +440,29 @@ impl Session {
     }
 
     fn on_follow(&mut self, user: UserId) -> Action {
-        match self.follows.binary_search(&user) {
+        let follows = self.follows.get_or_insert_default();
+        match follows.binary_search(&user) {
             Ok(_) => Action::Quiet,
-            Err(_) if self.follows.len() >= FOLLOWS_MAX => Action::Refuse(Refusal::TooManyFollows),
+            Err(_) if follows.len() >= FOLLOWS_MAX => Action::Refuse(Refusal::TooManyFollows),
             Err(idx) => {
-                self.follows.insert(idx, user);
+                follows.insert(idx, user);
                 Action::Quiet
             }
         }
     }
 
+    fn on_unfollow(&mut self, user: &UserId) -> Action {
+        if let Some(follows) = &mut self.follows
+            && let Ok(idx) = follows.binary_search(user)
+        {
+            follows.remove(idx);
+        }
+        Action::Quiet
+    }
+
     fn on_auth(&mut self, credential: Result<Credential, TokenFault>, rng: &mut Rng) -> Action {
         let Ok(credential) = credential else { return Action::Refuse(Refusal::BadToken) };
-        if self.pass.as_ref().is_none_or(|pass| pass.credential.user != credential.user) {
+        if self.pass.as_ref().is_none_or(|pass| pass.user != credential.user) {
             return Action::Refuse(Refusal::OtherUser);
         }
         self.pass = Some(Pass::new(credential, rng));
@@ -428,7 +471,7 @@ impl Session {
 
     /// A leaky bucket: an operation adds its cost to a clock that may run ahead of `now` by the burst.
     fn floods(&mut self, now: Mono) -> bool {
-        if self.pass.as_ref().is_some_and(|pass| pass.credential.exempt) {
+        if self.pass.as_ref().is_some_and(|pass| pass.exempt) {
             return false;
         }
         let due = self.ops_due.max(now) + OP_COST;
@@ -440,7 +483,7 @@ impl Session {
     }
 
     fn close(&mut self, close: Close) -> Action {
-        self.phase = Phase::Closed;
+        self.closed = true;
         Action::Close(close)
     }
 }
@@ -448,9 +491,14 @@ impl Session {
 impl Pass {
     fn new(credential: Credential, rng: &mut Rng) -> Pass {
         // 120 s ± 60 s before it ends, so that a crowd that came together does not renew together.
-        let before = WARN_BEFORE + Duration::from_millis(rng.below(WARN_SPREAD_MS));
-        let warn_at = Some(credential.exp - before);
-        Pass { credential, warn_at, spent: false }
+        let before = WARN_BEFORE_MS + rng.below(WARN_SPREAD_MS);
+        let warn_before = NonZeroU32::new(before as u32);
+        let Credential { user, exp, may_publish, exempt } = credential;
+        Pass { user, exp, warn_before, may_publish, exempt, spent: false }
+    }
+
+    fn warn_at(&self) -> Option<Wall> {
+        self.warn_before.map(|before| self.exp - Duration::from_millis(before.get().into()))
     }
 }
 
@@ -618,6 +666,6 @@ mod tests {
 
     #[test]
     fn a_session_is_small() {
-        assert!(size_of::<Session>() <= 152, "{}", size_of::<Session>());
+        assert!(size_of::<Session>() <= 80, "{}", size_of::<Session>());
     }
 }
