@@ -21,6 +21,10 @@ macro_rules! name {
             pub fn as_str(&self) -> &str {
                 &self.0
             }
+            /// The same text, held together with this name.
+            pub fn shared(&self) -> Arc<str> {
+                self.0.clone()
+            }
         }
 
         impl fmt::Display for $name {

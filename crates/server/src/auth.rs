@@ -27,21 +27,43 @@ pub const GUEST_PREFIX: &str = "guest:";
 pub const GUEST_TTL: Duration = Duration::from_secs(12 * 3600);
 
 /// A verified user: what a token said, checked and typed.
+///
+/// Shape: 56 bytes and the user id for most. Every stream holds one, so what few tokens say hangs off it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
     pub user: UserId,
-    /// Shown beside the user's comments: the token's `name`, else the user id.
-    pub display: Arc<str>,
-    pub badges: Arc<[Arc<str>]>,
-    /// `None`: every room (but a `room-mod` moderates only rooms that are named).
-    pub rooms: Option<Arc<[RoomPattern]>>,
-    pub follows: Arc<[UserId]>,
+    /// The token's `name`; see [`Identity::display`].
+    pub name: Option<Arc<str>>,
+    pub more: Option<Box<More>>,
     pub roles: Roles,
     /// The token's end, without leeway.
     pub exp: Wall,
 }
 
+/// What only some tokens say.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct More {
+    pub badges: Arc<[Arc<str>]>,
+    /// `None`: every room (but a `room-mod` moderates only rooms that are named).
+    pub rooms: Option<Box<[RoomPattern]>>,
+    pub follows: Box<[UserId]>,
+}
+
 impl Identity {
+    /// Shown beside the user's comments: the token's `name`, else the user id.
+    pub fn display(&self) -> Arc<str> {
+        self.name.clone().unwrap_or_else(|| self.user.shared())
+    }
+    pub fn badges(&self) -> Arc<[Arc<str>]> {
+        self.more.as_ref().map(|more| more.badges.clone()).unwrap_or_default()
+    }
+    /// See [`More::rooms`].
+    pub fn rooms(&self) -> Option<&[RoomPattern]> {
+        self.more.as_ref()?.rooms.as_deref()
+    }
+    pub fn follows(&self) -> &[UserId] {
+        self.more.as_ref().map_or(&[], |more| &more.follows)
+    }
     pub fn is_guest(&self) -> bool {
         self.user.as_str().starts_with(GUEST_PREFIX)
     }
@@ -55,7 +77,7 @@ impl Identity {
     }
     /// Whether the token's `rooms` cover `room`.
     pub fn covers(&self, room: &RoomId) -> bool {
-        self.rooms.as_ref().is_none_or(|patterns| patterns.iter().any(|p| p.matches(room)))
+        self.rooms().is_none_or(|patterns| patterns.iter().any(|p| p.matches(room)))
     }
     /// Exempt from every rate, cap, slow mode and stream limit.
     pub fn is_backend(&self) -> bool {
@@ -160,7 +182,7 @@ pub fn may_act_as_backend(who: Option<&Identity>, room: &RoomId) -> Result<(), D
 /// Slow mode, bans, retract, pin and state of this room.
 pub fn may_moderate(who: Option<&Identity>, room: &RoomId) -> Result<(), Denied> {
     let id = who.ok_or(Denied::NeedsToken)?;
-    let in_named_rooms = id.roles.has(Role::RoomMod) && id.rooms.is_some() && id.covers(room);
+    let in_named_rooms = id.roles.has(Role::RoomMod) && id.rooms().is_some() && id.covers(room);
     allowed(in_named_rooms || may_configure(who).is_ok())
 }
 
@@ -187,24 +209,21 @@ pub fn display_name(name: &str) -> Option<Arc<str>> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use grandstand_core::names::{RoomId, UserId};
     use grandstand_core::record::Room;
     use grandstand_core::time::Wall;
 
     use super::{
-        Denied, Identity, Role, Roles, RoomPattern, display_name, may_act_as_backend, may_configure, may_export,
+        Denied, Identity, More, Role, Roles, RoomPattern, display_name, may_act_as_backend, may_configure, may_export,
         may_moderate, may_publish, may_view,
     };
 
     fn who(sub: &str, roles: &[Role], rooms: Option<&[&str]>) -> Identity {
+        let rooms = rooms.map(|r| r.iter().map(|p| RoomPattern::parse(p).unwrap()).collect());
         Identity {
             user: UserId::parse(sub).unwrap(),
-            display: sub.into(),
-            badges: Arc::new([]),
-            rooms: rooms.map(|r| r.iter().map(|p| RoomPattern::parse(p).unwrap()).collect()),
-            follows: Arc::new([]),
+            name: None,
+            more: Some(Box::new(More { rooms, ..More::default() })),
             roles: Roles::of(roles),
             exp: Wall(10_000_000),
         }

@@ -223,10 +223,10 @@ fn claims_of(identity: &Identity) -> Claims {
     let roles = super::Role::ALL.iter().filter(|(r, _)| identity.roles.has(*r)).map(|(_, n)| (*n).to_owned());
     Claims {
         sub: identity.user.as_str().to_owned(),
-        name: Some(identity.display.to_string()),
-        badges: Some(identity.badges.iter().map(|b| b.to_string()).collect()),
-        rooms: identity.rooms.as_ref().map(|r| r.iter().map(|p| p.to_string()).collect()),
-        follows: Some(identity.follows.iter().map(|u| u.as_str().to_owned()).collect()),
+        name: identity.name.as_ref().map(|name| name.to_string()),
+        badges: Some(identity.badges().iter().map(|b| b.to_string()).collect()),
+        rooms: identity.rooms().map(|r| r.iter().map(|p| p.to_string()).collect()),
+        follows: Some(identity.follows().iter().map(|u| u.as_str().to_owned()).collect()),
         roles: Some(roles.collect()),
         exp: identity.exp.0 / 1000,
         iat: None,
@@ -286,6 +286,16 @@ mod tests {
         claims.rooms = Some(vec!["a".into(), "match:*".into()]);
         claims.roles = Some(vec!["publisher".into()]);
         let admitted = tickets.admit(&ticket, &room, false, at(29)).unwrap();
+        assert_eq!(*admitted.identity, claims.identity().unwrap());
+    }
+
+    #[test]
+    fn a_user_id_too_long_to_be_a_display_name_gets_tickets_that_hold() {
+        let tickets = Tickets::new(&[7; 32], T0);
+        let claims = Claims::new("550e8400-e29b-41d4-a716-446655440000", T0, Duration::from_secs(900));
+        let room = RoomId::parse("a").unwrap();
+        let ticket = tickets.sell(&claims.identity().unwrap(), &room, T0);
+        let admitted = tickets.admit(&ticket, &room, false, at(1)).unwrap();
         assert_eq!(*admitted.identity, claims.identity().unwrap());
     }
 

@@ -24,7 +24,7 @@ use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{GUEST_PREFIX, Identity, LEEWAY, Role, Roles, RoomPattern, display_name, files};
+use super::{GUEST_PREFIX, Identity, LEEWAY, More, Role, Roles, RoomPattern, display_name, files};
 
 /// Larger tokens are refused unread.
 pub const TOKEN_BYTES_MAX: usize = 4096;
@@ -116,9 +116,9 @@ impl Claims {
     /// Errors: the claim at fault.
     pub fn identity(&self) -> Result<Identity, AuthFault> {
         let user = UserId::parse(&self.sub).ok_or(AuthFault::Claim("sub"))?;
-        let display = match &self.name {
-            Some(name) => display_name(name).ok_or(AuthFault::Claim("name"))?,
-            None => user.as_str().into(),
+        let name = match &self.name {
+            Some(name) => Some(display_name(name).ok_or(AuthFault::Claim("name"))?),
+            None => None,
         };
         let badges = list(&self.badges, 8, "badges", |b| display_name(b).filter(|b| b.len() <= BADGE_BYTES_MAX))?;
         let follows = list(&self.follows, 200, "follows", UserId::parse)?;
@@ -126,13 +126,15 @@ impl Claims {
             Some(_) => Some(list(&self.rooms, 128, "rooms", RoomPattern::parse)?.into()),
             None => None,
         };
+        let says_more = !badges.is_empty() || rooms.is_some() || !follows.is_empty();
+        let more = says_more.then(|| Box::new(More { badges: badges.into(), rooms, follows: follows.into() }));
         let roles = match &self.roles {
             Some(_) => Roles::of(&list(&self.roles, 16, "roles", Role::parse)?),
             None => Roles::of(&[Role::Publisher]),
         };
         // Beyond the year 9999 a time is a mistake, and times 1 000 it must stay far from overflow.
         let exp = (self.exp <= 253_402_300_799).then(|| Wall(self.exp * 1000)).ok_or(AuthFault::Claim("exp"))?;
-        Ok(Identity { user, display, badges: badges.into(), rooms, follows: follows.into(), roles, exp })
+        Ok(Identity { user, name, more, roles, exp })
     }
 }
 
@@ -627,7 +629,7 @@ mod tests {
         claims.rooms = Some(vec!["match:*".into()]);
         claims.roles = Some(vec!["room-mod".into()]);
         let id = office.verifier.verify(&office.key.mint(&claims), NOW).unwrap();
-        assert_eq!((&*id.display, &*id.badges[0]), ("Northstand", "member"));
+        assert_eq!((&*id.display(), &*id.badges()[0]), ("Northstand", "member"));
         assert!(id.roles.has(Role::RoomMod) && id.roles.has(Role::Viewer) && !id.roles.has(Role::Publisher));
     }
 
@@ -808,7 +810,7 @@ mod tests {
         let claims = Claims::guest(" Curva ", NOW).unwrap();
         let id = office.verifier.verify(&office.key.mint(&claims), NOW).unwrap();
         assert!(id.is_guest() && id.roles.has(Role::Publisher));
-        assert_eq!(&*id.display, "Curva");
+        assert_eq!(&*id.display(), "Curva");
         assert!(Claims::guest("", NOW).is_none());
         let foreign = TrustedKey { own: false, ..office.key.verifying_key() };
         let verifier = Verifier::new(None, vec![foreign], None, None, vec![]).unwrap();

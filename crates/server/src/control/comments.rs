@@ -85,8 +85,8 @@ fn author(room: &RoomId, identity: &Identity, fields: &mut Fields<'_>) -> Result
     let Some(other) = fields.object.given("as") else {
         return Ok(Author {
             user: identity.user.clone(),
-            display: identity.display.clone(),
-            badges: identity.badges.clone(),
+            display: identity.display(),
+            badges: identity.badges(),
             standing,
         });
     };

@@ -480,7 +480,7 @@ fn author_of(who: &Identity, room: &RoomId) -> Author {
     } else {
         Standing::Viewer
     };
-    Author { user: who.user.clone(), display: who.display.clone(), badges: who.badges.clone(), standing }
+    Author { user: who.user.clone(), display: who.display(), badges: who.badges(), standing }
 }
 
 /// The owner's answer as the client is told it.
