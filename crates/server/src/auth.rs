@@ -6,6 +6,7 @@
 
 pub mod door;
 pub mod files;
+pub mod remembered;
 pub mod ticket;
 pub mod token;
 
@@ -18,6 +19,8 @@ use grandstand_core::record::Room;
 use grandstand_core::text;
 use grandstand_core::time::Wall;
 
+use self::remembered::TokenHash;
+
 /// A token is taken this long after its `exp`, and a stream opened with it lives as long.
 pub const LEEWAY: Duration = Duration::from_secs(30);
 /// A stream is not opened on a token that would end it sooner than this.
@@ -28,7 +31,7 @@ pub const GUEST_TTL: Duration = Duration::from_secs(12 * 3600);
 
 /// A verified user: what a token said, checked and typed.
 ///
-/// Shape: 56 bytes and the user id for most. Every stream holds one, so what few tokens say hangs off it.
+/// Shape: 72 bytes and the user id for most. Every stream holds one, so what few tokens say hangs off it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
     pub user: UserId,
@@ -38,6 +41,8 @@ pub struct Identity {
     pub roles: Roles,
     /// The token's end, without leeway.
     pub exp: Wall,
+    /// The token it was verified by; none for a ticket.
+    pub token: TokenHash,
 }
 
 /// What only some tokens say.
@@ -214,8 +219,8 @@ mod tests {
     use grandstand_core::time::Wall;
 
     use super::{
-        Denied, Identity, More, Role, Roles, RoomPattern, display_name, may_act_as_backend, may_configure, may_export,
-        may_moderate, may_publish, may_view,
+        Denied, Identity, More, Role, Roles, RoomPattern, TokenHash, display_name, may_act_as_backend, may_configure,
+        may_export, may_moderate, may_publish, may_view,
     };
 
     fn who(sub: &str, roles: &[Role], rooms: Option<&[&str]>) -> Identity {
@@ -226,6 +231,7 @@ mod tests {
             more: Some(Box::new(More { rooms, ..More::default() })),
             roles: Roles::of(roles),
             exp: Wall(10_000_000),
+            token: TokenHash::default(),
         }
     }
 

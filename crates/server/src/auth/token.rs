@@ -9,10 +9,9 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
-use aws_lc_rs::digest;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -24,6 +23,7 @@ use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::remembered::{Remembered, TokenHash};
 use super::{GUEST_PREFIX, Identity, LEEWAY, More, Role, Roles, RoomPattern, display_name, files};
 
 /// Larger tokens are refused unread.
@@ -32,8 +32,6 @@ pub const TOKEN_BYTES_MAX: usize = 4096;
 const JWKS_BYTES_MAX: u64 = 64 * 1024;
 /// An unknown `kid` makes the key set file be read again at most this often.
 const RELOAD_EVERY: Duration = Duration::from_secs(30);
-/// Verified tokens remembered: two generations of this many, about 0.5 KiB each.
-const CACHE_HALF: usize = 32 * 1024;
 /// The key made in the data folder.
 pub const OWN_KID: &str = "own";
 
@@ -134,7 +132,7 @@ impl Claims {
         };
         // Beyond the year 9999 a time is a mistake, and times 1 000 it must stay far from overflow.
         let exp = (self.exp <= 253_402_300_799).then(|| Wall(self.exp * 1000)).ok_or(AuthFault::Claim("exp"))?;
-        Ok(Identity { user, name, more, roles, exp })
+        Ok(Identity { user, name, more, roles, exp, token: TokenHash::default() })
     }
 }
 
@@ -287,7 +285,7 @@ pub struct Verifier {
     audience: Vec<String>,
     keys: RwLock<Arc<HashMap<String, TrustedKey>>>,
     reloaded: Mutex<Wall>,
-    cache: Mutex<Cache>,
+    remembered: Mutex<Remembered>,
     pub tally: Tally,
 }
 
@@ -300,12 +298,6 @@ pub struct Tally {
     pub checked: AtomicU64,
     /// Times the key set file was read.
     pub key_set_reads: AtomicU64,
-}
-
-#[derive(Default)]
-struct Cache {
-    young: HashMap<[u8; 32], Arc<Identity>>,
-    old: HashMap<[u8; 32], Arc<Identity>>,
 }
 
 impl Verifier {
@@ -328,7 +320,7 @@ impl Verifier {
             audience,
             keys: RwLock::new(Arc::new(keys)),
             reloaded: Mutex::new(Wall(0)),
-            cache: Mutex::new(Cache::default()),
+            remembered: Mutex::default(),
             tally,
         })
     }
@@ -341,27 +333,19 @@ impl Verifier {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(AuthFault::TooLarge);
         }
-        let hash: [u8; 32] =
-            digest::digest(&digest::SHA256, token.as_bytes()).as_ref().try_into().expect("SHA-256 gives 32 bytes");
-        if let Some(identity) = self.cached(&hash) {
+        let hash = TokenHash::of(token);
+        if let Some(identity) = self.remembered().find(hash) {
             self.tally.cached.fetch_add(1, Ordering::Relaxed);
             return if now <= identity.ends_at() { Ok(identity) } else { Err(AuthFault::Expired) };
         }
-        let identity = Arc::new(self.read(token, now)?);
+        let identity = Arc::new(Identity { token: hash, ..self.read(token, now)? });
         self.tally.checked.fetch_add(1, Ordering::Relaxed);
-        let mut cache = self.cache.lock().expect("no holder of the cache can panic");
-        cache.insert(hash, identity.clone());
+        self.remembered().insert(identity.clone());
         Ok(identity)
     }
 
-    fn cached(&self, hash: &[u8; 32]) -> Option<Arc<Identity>> {
-        let mut cache = self.cache.lock().expect("no holder of the cache can panic");
-        if let Some(identity) = cache.young.get(hash) {
-            return Some(identity.clone());
-        }
-        let identity = cache.old.get(hash)?.clone();
-        cache.insert(*hash, identity.clone());
-        Some(identity)
+    fn remembered(&self) -> MutexGuard<'_, Remembered> {
+        self.remembered.lock().expect("no holder of this lock can panic")
     }
 
     fn read(&self, token: &str, now: Wall) -> Result<Identity, AuthFault> {
@@ -442,7 +426,7 @@ impl Verifier {
             Ok(keys) => {
                 *self.keys.write().expect("no holder of the keys can panic") = Arc::new(keys);
                 // A withdrawn key's tokens must not live on here.
-                *self.cache.lock().expect("no holder of the cache can panic") = Cache::default();
+                *self.remembered() = Remembered::default();
                 true
             }
             Err(fault) => {
@@ -450,15 +434,6 @@ impl Verifier {
                 false
             }
         }
-    }
-}
-
-impl Cache {
-    fn insert(&mut self, hash: [u8; 32], identity: Arc<Identity>) {
-        if self.young.len() >= CACHE_HALF {
-            self.old = std::mem::take(&mut self.young);
-        }
-        self.young.insert(hash, identity);
     }
 }
 
