@@ -1,5 +1,6 @@
 //! Names from outside, each checked once where it enters and trusted afterwards.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -24,6 +25,13 @@ macro_rules! name {
             /// The same text, held together with this name.
             pub fn shared(&self) -> Arc<str> {
                 self.0.clone()
+            }
+        }
+
+        // Equal and hashed as the text is, so that a table is searched without making a name.
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
             }
         }
 

@@ -412,9 +412,7 @@ impl Session {
     fn speak(&self, room: Option<RoomId>, action: impl FnOnce(RoomId) -> Action) -> Action {
         match self.resolve(room) {
             Err(refusal) => Action::Refuse(refusal),
-            Ok(_) if !self.pass.as_ref().is_some_and(|p| !p.spent && p.may_publish) => {
-                Action::Refuse(Refusal::NoVoice)
-            }
+            Ok(_) if !self.pass.as_ref().is_some_and(|p| !p.spent && p.may_publish) => Action::Refuse(Refusal::NoVoice),
             Ok(room) => action(room),
         }
     }

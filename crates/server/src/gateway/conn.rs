@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use bytes::{Buf, Bytes};
 use grandstand_core::time::Mono;
@@ -27,9 +27,10 @@ pub struct Conn {
     /// The tick that counts; timers of other ticks are stale. 0 is none.
     pub timer: Tick,
     /// The other end, or whom a trusted proxy's PROXY header named.
-    pub peer: SocketAddr,
+    pub peer: Address,
+    pub peer_port: u16,
     /// Whose request the last one was: the peer, or whom a trusted proxy forwarded.
-    pub client: IpAddr,
+    pub client: Address,
     pub kind: Kind,
     pub out: Outbox,
     /// The last write found the socket full; a writable event comes.
@@ -47,6 +48,22 @@ pub struct Conn {
 pub struct Caller {
     pub peer: SocketAddr,
     pub serves: Serves,
+}
+
+/// An address in sixteen bytes and no more: an IPv4 one as IPv6 writes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Address(Ipv6Addr);
+
+impl Address {
+    pub fn of(ip: IpAddr) -> Address {
+        match ip {
+            IpAddr::V4(v4) => Address(v4.to_ipv6_mapped()),
+            IpAddr::V6(v6) => Address(v6),
+        }
+    }
+    pub fn ip(self) -> IpAddr {
+        self.0.to_canonical()
+    }
 }
 
 pub enum Kind {
@@ -115,8 +132,9 @@ impl Conn {
             socket,
             generation,
             timer: 0,
-            peer: caller.peer,
-            client: caller.peer.ip(),
+            peer: Address::of(caller.peer.ip()),
+            peer_port: caller.peer.port(),
+            client: Address::of(caller.peer.ip()),
             kind: Kind::Http(Box::new(http)),
             out: Outbox::default(),
             blocked: false,

@@ -228,12 +228,8 @@ impl Worker {
                     Close::TokenExpired => CloseCode::TokenExpired,
                     Close::TooMany => CloseCode::TooMany,
                 };
-                return self.close(slot, code);
+                self.close(slot, code);
             }
-        }
-        let (now, wall) = (self.now, self.wall);
-        if let Some(viewer) = self.viewer(slot) {
-            viewer.session_at = viewer.session.next_deadline(now, wall);
         }
     }
 
@@ -386,16 +382,11 @@ impl Worker {
             self.pass_holds(slot);
             return self.answer_poll_if_due(slot);
         }
-        if viewer.session_at.is_some_and(|at| at <= now) {
-            loop {
-                let Some(viewer) = self.viewer(slot) else { return };
-                match viewer.session.on_deadline(now, wall) {
-                    Action::Quiet => break,
-                    action => self.act(slot, action, None),
-                }
-            }
-            if let Some(viewer) = self.viewer(slot) {
-                viewer.session_at = viewer.session.next_deadline(now, wall);
+        loop {
+            let Some(viewer) = self.viewer(slot) else { return };
+            match viewer.session.on_deadline(now, wall) {
+                Action::Quiet => break,
+                action => self.act(slot, action, None),
             }
         }
         self.pass_holds(slot);

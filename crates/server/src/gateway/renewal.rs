@@ -92,7 +92,6 @@ impl Worker {
         let taken = action == Action::Renewed;
         if taken {
             viewer.identity = Some(identity);
-            viewer.session_at = viewer.session.next_deadline(now, self.wall);
             self.schedule(slot);
         }
         Some(taken)

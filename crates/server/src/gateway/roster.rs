@@ -227,6 +227,12 @@ fn fixed_window(info: &RoomInfo) -> Option<Duration> {
 }
 
 impl Worker {
+    /// A room's name, shared with the worker's place for it where there is one.
+    /// Errors: `None` when it is no room id.
+    pub(super) fn room_named(&self, id: &str) -> Option<RoomId> {
+        self.room_ids.get_key_value(id).map(|(id, _)| id.clone()).or_else(|| RoomId::parse(id))
+    }
+
     /// The worker's place for a room, made and subscribed when it is the first one's.
     pub(super) fn room_place(&mut self, id: &RoomId) -> usize {
         if let Some(&idx) = self.room_ids.get(id) {

@@ -272,7 +272,8 @@ impl Worker {
     fn give_back(&mut self, slot: usize) {
         let wall = self.wall;
         let Some(viewer) = self.viewer(slot) else { return };
-        let (held, stub) = (viewer.held.take(), viewer.rare.as_mut().and_then(|rare| rare.stub.take()));
+        let held = std::mem::take(&mut viewer.counted).then(|| std::mem::take(&mut viewer.held));
+        let stub = viewer.rare.as_mut().and_then(|rare| rare.stub.take());
         if let Some(held) = held {
             self.shared.streams.leave(&held);
         }

@@ -28,7 +28,7 @@ use grandstand_wire::ws::FrameReader;
 use super::conn::Kind;
 use super::polls::Line;
 use super::said::event_error;
-use super::streams;
+use super::streams::{self, Held};
 use super::viewer::{Hold, Joining, Member, NOWHERE, Opening, PollCall, Rare, Stage, Viewer};
 use super::web;
 use super::worker::Worker;
@@ -117,7 +117,7 @@ impl Worker {
             headers.push(("allow", method));
             return deny(self, ErrorCode::BadMethod, "not by this method", &headers);
         }
-        let Some(room) = RoomId::parse(room) else { return refuse(self, ErrorCode::BadRoom, RoomId::RULE) };
+        let Some(room) = self.room_named(room) else { return refuse(self, ErrorCode::BadRoom, RoomId::RULE) };
         let transport = match route {
             Route::Stream(transport) => transport,
             Route::Renewal => return self.ask_renewal(slot, room, body, origin.as_deref(), keep_alive),
@@ -184,7 +184,7 @@ impl Worker {
         let Ok((session, action)) = Session::new(start, now, &mut self.rng) else {
             return refuse(self, ErrorCode::NoToken, "credentials are needed here");
         };
-        let client = self.conns[slot].client;
+        let client = self.conns[slot].client.ip();
         let poll = (transport == Transport::Poll).then(|| {
             let caller = match &identity {
                 Some(who) => format!("u{}", who.user),
@@ -210,14 +210,14 @@ impl Worker {
             nonce,
             reader: FrameReader::new(),
             reach: deflate.map_or(Reach::default(), Agreed::reach),
-            held: None,
+            counted: false,
+            held: Held::default(),
             rare: stub.map(|stub| Box::new(Rare { stub: Some(stub), ..Rare::default() })),
             first: Member::nowhere(),
             opening: Some(Box::new(Opening { accept, offered, deflate, origin, keep_alive, poll })),
             alive_at: now + limits::PING_MAX,
             pinged: false,
             control: now,
-            session_at: None,
         };
         self.conns[slot].kind = Kind::Viewer(Box::new(viewer));
         self.count_stream(transport, 1);
@@ -403,10 +403,10 @@ impl Worker {
     /// Counts the stream against its user's, its address's, its room's and the gateway's limits.
     /// Errors: the limit that is reached.
     fn count_in(&mut self, slot: usize, idx: usize) -> Result<(), streams::Full> {
-        let client = self.conns[slot].client;
+        let client = self.conns[slot].client.ip();
         let exempt = door::is_exempt(client, &self.shared.settings.exempt);
         let Some(viewer) = self.viewer(slot) else { return Ok(()) };
-        if viewer.held.is_some() {
+        if viewer.counted {
             return Ok(());
         }
         let who = viewer.identity.as_ref();
@@ -417,9 +417,9 @@ impl Worker {
         if backend || (user.is_none() && address.is_none() && !self.shared.streams.counts_all()) {
             return Ok(());
         }
-        let held = self.shared.streams.enter(user, address, &self.rooms[idx].tally)?;
+        let held = self.shared.streams.enter(user.as_ref(), address, &self.rooms[idx].tally)?;
         if let Some(viewer) = self.viewer(slot) {
-            viewer.held = Some(Box::new(held));
+            (viewer.counted, viewer.held) = (true, held);
         }
         Ok(())
     }

@@ -1,16 +1,21 @@
 //! How many streams a user, an address, a room and the whole gateway hold, over all workers and transports.
 //!
 //! A table of counters behind sixteen locks, touched when a stream opens and when it ends, never while it runs.
+//!
+//! Users and addresses are counted by a 64-bit hash under a secret of the process: 13 bytes an entry instead of the name, and
+//! nobody can find two users that share a counter. Among a million of them some two do with a chance of 1 in 37 million;
+//! those would share one limit.
+//!
 //! Numbers: docs/protocol.md (16 a user, 64 an IPv4 address or IPv6 /64; loopback has no address limit).
 
 use std::collections::HashMap;
-use std::hash::Hash;
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use grandstand_core::names::UserId;
-use grandstand_core::routing::stable_hash;
 
 use crate::link::RoomTally;
 
@@ -52,28 +57,42 @@ pub struct Limits {
 /// What one open stream holds; given back with [`StreamTable::leave`].
 #[derive(Debug, Default)]
 pub struct Held {
-    user: Option<UserId>,
-    address: Option<Prefix>,
-    total: bool,
+    user: Option<Key>,
+    address: Option<Key>,
     room: Option<Arc<RoomTally>>,
+}
+
+/// Whose counter it is: the two halves of a hash, so that an entry with its counter takes twelve bytes and not sixteen.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Key {
+    high: u32,
+    low: NonZeroU32,
 }
 
 pub struct StreamTable {
     limits: Limits,
     total: AtomicU32,
-    users: [Mutex<HashMap<UserId, u32>>; SHARDS],
-    addresses: [Mutex<HashMap<Prefix, u32>>; SHARDS],
+    secret: RandomState,
+    users: Counters,
+    addresses: Counters,
 }
+
+#[derive(Default)]
+struct Counters([Mutex<HashMap<Key, u32>>; SHARDS]);
 
 impl StreamTable {
     pub fn new(limits: Limits) -> StreamTable {
-        StreamTable { limits, total: AtomicU32::new(0), users: Default::default(), addresses: Default::default() }
+        let (users, addresses) = (Counters::default(), Counters::default());
+        StreamTable { limits, total: AtomicU32::new(0), secret: RandomState::new(), users, addresses }
     }
 
     /// Counts a new stream of `room`. `user` is `None` for anonymous viewers and users without a limit; `address` is `None`
     /// for addresses without one. What has no limit is not held.
     /// Errors: the limit that is reached; nothing is counted then.
-    pub fn enter(&self, user: Option<UserId>, address: Option<IpAddr>, room: &Arc<RoomTally>) -> Result<Held, Full> {
+    pub fn enter(&self, user: Option<&UserId>, address: Option<IpAddr>, room: &Arc<RoomTally>) -> Result<Held, Full> {
+        if let Some(limit) = self.limits.total {
+            take(&self.total, limit).ok_or(Full::Total)?;
+        }
         let mut held = Held::default();
         if let Err(full) = self.count(&mut held, user, address, room) {
             self.leave(&held);
@@ -85,31 +104,22 @@ impl StreamTable {
     fn count(
         &self,
         held: &mut Held,
-        user: Option<UserId>,
+        user: Option<&UserId>,
         address: Option<IpAddr>,
         room: &Arc<RoomTally>,
     ) -> Result<(), Full> {
-        if let Some(limit) = self.limits.total {
-            take(&self.total, limit).ok_or(Full::Total)?;
-            held.total = true;
-        }
         if let Some(limit) = self.limits.per_room {
             let elsewhere = room.held_elsewhere.load(Ordering::Relaxed);
             take(&room.held, limit.saturating_sub(elsewhere)).ok_or(Full::Room)?;
             held.room = Some(room.clone());
         }
-        if let Some(prefix) = address.map(Prefix::of) {
-            let shard = &self.addresses[prefix.0 as usize % SHARDS];
-            if !add(shard, prefix, self.limits.per_address) {
-                return Err(Full::Address);
-            }
-            held.address = Some(prefix);
+        if let Some(key) = address.map(|address| Key::of(self.secret.hash_one(Prefix::of(address)))) {
+            self.addresses.add(key, self.limits.per_address).ok_or(Full::Address)?;
+            held.address = Some(key);
         }
-        if let Some(user) = user {
-            if !add(&self.users[user_shard(&user)], user.clone(), self.limits.per_user) {
-                return Err(Full::User);
-            }
-            held.user = Some(user);
+        if let Some(key) = user.map(|user| Key::of(self.secret.hash_one(user))) {
+            self.users.add(key, self.limits.per_user).ok_or(Full::User)?;
+            held.user = Some(key);
         }
         Ok(())
     }
@@ -125,47 +135,57 @@ impl StreamTable {
         self.limits.per_room.is_some_and(|limit| viewers >= u64::from(limit))
     }
 
+    /// Gives back what [`StreamTable::enter`] returned.
     pub fn leave(&self, held: &Held) {
-        if held.total {
+        if self.limits.total.is_some() {
             self.total.fetch_sub(1, Ordering::Relaxed);
         }
         if let Some(room) = &held.room {
             room.held.fetch_sub(1, Ordering::Relaxed);
         }
-        if let Some(user) = &held.user {
-            remove(&self.users[user_shard(user)], user);
+        if let Some(key) = held.user {
+            self.users.remove(key);
         }
-        if let Some(prefix) = &held.address {
-            remove(&self.addresses[prefix.0 as usize % SHARDS], prefix);
+        if let Some(key) = held.address {
+            self.addresses.remove(key);
         }
     }
 }
 
-fn user_shard(user: &UserId) -> usize {
-    stable_hash(user.as_str().as_bytes()) as usize % SHARDS
+impl Key {
+    fn of(hash: u64) -> Key {
+        Key { high: (hash >> 32) as u32, low: NonZeroU32::new(hash as u32).unwrap_or(NonZeroU32::MIN) }
+    }
+}
+
+impl Counters {
+    /// Errors: `None` at the limit.
+    fn add(&self, key: Key, limit: u32) -> Option<()> {
+        let mut counts = self.shard(key);
+        let n = counts.entry(key).or_default();
+        let fits = *n < limit;
+        *n += u32::from(fits);
+        fits.then_some(())
+    }
+
+    fn remove(&self, key: Key) {
+        let mut counts = self.shard(key);
+        if let Some(n) = counts.get_mut(&key) {
+            *n -= 1;
+            if *n == 0 {
+                counts.remove(&key);
+            }
+        }
+    }
+
+    fn shard(&self, key: Key) -> MutexGuard<'_, HashMap<Key, u32>> {
+        self.0[key.high as usize % SHARDS].lock().expect("no holder of this lock can panic")
+    }
 }
 
 /// One more, up to the limit.
 fn take(n: &AtomicU32, limit: u32) -> Option<u32> {
     n.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < limit).then_some(n + 1)).ok()
-}
-
-fn add<K: Hash + Eq>(shard: &Mutex<HashMap<K, u32>>, key: K, limit: u32) -> bool {
-    let mut counts = shard.lock().expect("no holder of this lock can panic");
-    let n = counts.entry(key).or_default();
-    let fits = *n < limit;
-    *n += u32::from(fits);
-    fits
-}
-
-fn remove<K: Hash + Eq>(shard: &Mutex<HashMap<K, u32>>, key: &K) {
-    let mut counts = shard.lock().expect("no holder of this lock can panic");
-    if let Some(n) = counts.get_mut(key) {
-        *n -= 1;
-        if *n == 0 {
-            counts.remove(key);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -190,13 +210,13 @@ mod tests {
     #[test]
     fn a26_a_user_and_an_address_each_have_their_limit() {
         let (table, room) = (table(), Arc::default());
-        let first = table.enter(user("a"), address("10.0.0.1"), &room).unwrap();
-        table.enter(user("a"), address("10.0.0.1"), &room).unwrap();
-        assert_eq!(table.enter(user("a"), address("10.0.0.1"), &room).unwrap_err(), Full::User);
+        let first = table.enter(user("a").as_ref(), address("10.0.0.1"), &room).unwrap();
+        table.enter(user("a").as_ref(), address("10.0.0.1"), &room).unwrap();
+        assert_eq!(table.enter(user("a").as_ref(), address("10.0.0.1"), &room).unwrap_err(), Full::User);
         table.enter(None, address("::ffff:10.0.0.1"), &room).unwrap();
-        assert_eq!(table.enter(user("b"), address("10.0.0.1"), &room).unwrap_err(), Full::Address);
+        assert_eq!(table.enter(user("b").as_ref(), address("10.0.0.1"), &room).unwrap_err(), Full::Address);
         table.leave(&first);
-        table.enter(user("a"), address("10.0.0.1"), &room).unwrap();
+        table.enter(user("a").as_ref(), address("10.0.0.1"), &room).unwrap();
     }
 
     #[test]
@@ -214,13 +234,13 @@ mod tests {
         let limits = Limits { per_user: 1, per_address: 9, total: Some(3), per_room: Some(2) };
         let table = StreamTable::new(limits);
         let (full, other) = (Arc::default(), Arc::default());
-        let first = table.enter(user("a"), None, &full).unwrap();
-        assert_eq!(table.enter(user("a"), None, &full).unwrap_err(), Full::User);
+        let first = table.enter(user("a").as_ref(), None, &full).unwrap();
+        assert_eq!(table.enter(user("a").as_ref(), None, &full).unwrap_err(), Full::User);
         table.enter(None, None, &full).unwrap();
         assert_eq!(table.enter(None, None, &full).unwrap_err(), Full::Room);
         table.enter(None, None, &other).unwrap();
         assert_eq!(table.enter(None, None, &other).unwrap_err(), Full::Total);
         table.leave(&first);
-        table.enter(user("a"), None, &full).unwrap();
+        table.enter(user("a").as_ref(), None, &full).unwrap();
     }
 }

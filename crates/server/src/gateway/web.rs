@@ -17,7 +17,7 @@ use grandstand_wire::http::{self, Head, Refusal, Scan};
 use grandstand_wire::json;
 use grandstand_wire::proxy::{self, Scan as Scanned};
 
-use super::conn::Kind;
+use super::conn::{Address, Kind};
 use super::worker::Worker;
 use crate::auth::door;
 use crate::link::{Delay, HttpFlow, HttpPart, HttpRequest, Unheard};
@@ -132,15 +132,17 @@ impl Worker {
                 Scanned::Whole { len, client } => {
                     http.awaits_proxy = false;
                     http.buf.drain(..len);
-                    conn.peer = client.unwrap_or(conn.peer);
-                    conn.client = conn.peer.ip();
+                    if let Some(client) = client {
+                        (conn.peer, conn.peer_port) = (Address::of(client.ip()), client.port());
+                    }
+                    conn.client = conn.peer;
                     return Next::Again;
                 }
                 Scanned::Refused(fault) => {
                     // A trusted proxy that does not say who its client is, is set up otherwise than this server: no answer
                     // is sure to be read.
                     add(&self.shared.metrics.http_refused, 1);
-                    tracing::debug!(peer = %conn.peer, ?fault, "no PROXY header");
+                    tracing::debug!(peer = %conn.peer.ip(), ?fault, "no PROXY header");
                     self.drop_conn(slot);
                     return Next::Done;
                 }
@@ -210,7 +212,7 @@ impl Worker {
         let forwarded: Vec<&[u8]> = forwarded.map(|h| h.value).collect();
         let trusted = &self.shared.settings.trusted_proxies;
         let conn = &mut self.conns[slot];
-        conn.client = door::client(conn.peer.ip(), forwarded.into_iter(), trusted);
+        conn.client = Address::of(door::client(conn.peer.ip(), forwarded.into_iter(), trusted));
         let serves = conn.serves;
         if !serves.takes(head.path(), super::stream::transport_of(head.path())) {
             let answer = problem(ErrorCode::WrongListener, serves.rule(), head.keep_alive, &[]);
@@ -231,7 +233,7 @@ impl Worker {
     fn forward(&mut self, slot: usize, head: &Head<'_>, body: Bytes) {
         let conn_key = self.key(slot);
         let conn = &mut self.conns[slot];
-        let peer = SocketAddr::new(conn.client, conn.peer.port());
+        let peer = SocketAddr::new(conn.client.ip(), conn.peer_port);
         let Kind::Http(http) = &mut conn.kind else { return };
         let mut builder = ::http::Request::builder().method(head.method).uri(head.target);
         for header in head.headers() {

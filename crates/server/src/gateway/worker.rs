@@ -367,8 +367,8 @@ impl Worker {
             let _ = self.poll.registry().deregister(source);
         }
         if let Some(socket) = conn.socket.into_tcp() {
-            let caller = Caller { peer: conn.peer, serves: conn.serves };
-            http2.send(Arrival { socket: socket.into(), caller, place });
+            let peer = SocketAddr::new(conn.peer.ip(), conn.peer_port);
+            http2.send(Arrival { socket: socket.into(), caller: Caller { peer, serves: conn.serves }, place });
         }
         true
     }
@@ -604,7 +604,7 @@ impl Worker {
         let conn = &mut self.conns[slot];
         let at = match &conn.kind {
             Kind::Http(http) => Some(http.deadline),
-            Kind::Viewer(viewer) => viewer.deadline(conn.blocked || !conn.out.is_empty(), self.now),
+            Kind::Viewer(viewer) => viewer.deadline(conn.blocked || !conn.out.is_empty(), self.now, self.wall),
             Kind::Echo(_) => None,
             Kind::Lingering { until } => Some(*until),
         };
