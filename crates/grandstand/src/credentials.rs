@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result, ensure};
 use grandstand_core::time::Wall;
 use grandstand_server::auth::files::SIGNING_KEY;
-use grandstand_server::auth::token::{Claims, SigningKey};
+use grandstand_server::auth::keys::SigningKey;
+use grandstand_server::auth::token::Claims;
 
 /// A tool's own token outlives any run of it.
 const TOOL_TTL: Duration = Duration::from_secs(7 * 24 * 3600);

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
-use grandstand_server::auth::token::{Claims, SigningKey};
+use grandstand_server::auth::keys::SigningKey;
+use grandstand_server::auth::token::Claims;
 use grandstand_server::auth::{Role, RoomPattern};
 
 use crate::credentials::now;

@@ -6,6 +6,7 @@
 
 pub mod door;
 pub mod files;
+pub mod keys;
 pub mod remembered;
 pub mod ticket;
 pub mod token;

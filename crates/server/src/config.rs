@@ -14,7 +14,7 @@ use grandstand_core::admission;
 
 use crate::auth::door::{Network, Origin};
 use crate::auth::files;
-use crate::auth::token::{TrustedKey, parse_jwks};
+use crate::auth::keys::{TrustedKey, parse_jwks};
 use crate::edge::{self, Endpoints, Listen, Serves};
 use crate::metrics::Transport;
 use crate::tls;

@@ -49,8 +49,9 @@ use tower::ServiceExt;
 
 use crate::admission::Admission;
 use crate::auth::door;
+use crate::auth::keys::SigningKey;
 use crate::auth::ticket::Tickets;
-use crate::auth::token::{SigningKey, Verifier};
+use crate::auth::token::Verifier;
 use crate::config::Config;
 use crate::link::host::Host;
 use crate::link::{Full, HttpPart, HttpRequest, ShardHandle, Tallies, ToWorker, Workers};

@@ -16,8 +16,9 @@ use tokio::sync::mpsc;
 
 use crate::admission::Admission;
 use crate::auth::files;
+use crate::auth::keys::{KeyFault, SigningKey};
 use crate::auth::ticket::Tickets;
-use crate::auth::token::{KeyFault, SigningKey, Verifier};
+use crate::auth::token::Verifier;
 use crate::config::{Config, Durability};
 use crate::edge::Listen;
 use crate::gateway::{self, Gateway};

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use grandstand_server::admission::Admission;
+use grandstand_server::auth::keys::SigningKey;
 use grandstand_server::auth::ticket::Tickets;
-use grandstand_server::auth::token::{Claims, SigningKey, Verifier};
+use grandstand_server::auth::token::{Claims, Verifier};
 use grandstand_server::clock;
 use grandstand_server::config::{Config, Sources};
 use grandstand_server::control::{self, Control, Deps};

@@ -1,40 +1,33 @@
 //! JSON Web Tokens: read with suspicion, written plainly.
 //!
-//! Like a ticket office with a list of printers it knows: the token names a key (`kid`), the list says which one algorithm
-//! that key signs with, and nothing inside the token can change either. What it must never do: take a key, an address or
+//! Like a ticket office with a list of printers it knows ([`super::keys`]): the token names a key (`kid`), the list says which
+//! one algorithm that key signs with, and nothing inside the token can change either. What it must never do: take a key, an address or
 //! an algorithm from the token, or read a claim of the wrong type as absent. The awkward case is a key that is replaced
 //! while tokens of the old one live: both are in the file, and an unknown `kid` re-reads the file at most every 30 s.
 //! Source: RFC 7515, RFC 7519, RFC 8725.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
-use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use grandstand_core::names::UserId;
 use grandstand_core::time::Wall;
 use grandstand_wire::limits::BADGE_BYTES_MAX;
-use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
-use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::keys::{KeyFault, SigningKey, TrustedKey, load_keys};
 use super::remembered::{Remembered, TokenHash};
 use super::{GUEST_PREFIX, Identity, LEEWAY, More, Role, Roles, RoomPattern, display_name, files};
 
 /// Larger tokens are refused unread.
 pub const TOKEN_BYTES_MAX: usize = 4096;
-/// Larger key set files are refused.
-const JWKS_BYTES_MAX: u64 = 64 * 1024;
 /// An unknown `kid` makes the key set file be read again at most this often.
 const RELOAD_EVERY: Duration = Duration::from_secs(30);
-/// The key made in the data folder.
-pub const OWN_KID: &str = "own";
-
 /// Why a token is refused. None of it tells more than the token's holder knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AuthFault {
@@ -134,147 +127,6 @@ impl Claims {
         let exp = (self.exp <= 253_402_300_799).then(|| Wall(self.exp * 1000)).ok_or(AuthFault::Claim("exp"))?;
         Ok(Identity { user, name, more, roles, exp, token: TokenHash::default() })
     }
-}
-
-/// The key tokens are signed with: made in the data folder at first start.
-pub struct SigningKey {
-    pair: Ed25519KeyPair,
-}
-
-impl SigningKey {
-    /// Reads `dir/signing.key`, making it when it is not there.
-    pub fn in_folder(dir: &Path) -> Result<SigningKey, files::Fault> {
-        let fresh = || {
-            let pair = Ed25519KeyPair::generate().expect("the system's random source works");
-            let der = pair.to_pkcs8v1().expect("a fresh key pair can be written down");
-            files::der_to_pem(der.as_ref(), "PRIVATE KEY").into_bytes()
-        };
-        let text = files::read_or_make(dir, files::SIGNING_KEY, fresh)?;
-        files::pem_to_der(&text, "PRIVATE KEY")
-            .and_then(|der| Ed25519KeyPair::from_pkcs8_maybe_unchecked(&der).ok())
-            .map(|pair| SigningKey { pair })
-            .ok_or_else(|| files::Fault::Malformed { path: dir.join(files::SIGNING_KEY) })
-    }
-
-    /// A signed token.
-    pub fn mint(&self, claims: &Claims) -> String {
-        let header = format!(r#"{{"alg":"EdDSA","kid":"{OWN_KID}","typ":"JWT"}}"#);
-        let claims = serde_json::to_vec(claims).expect("claims are plain data");
-        let mut token = URL_SAFE_NO_PAD.encode(header);
-        token.push('.');
-        URL_SAFE_NO_PAD.encode_string(claims, &mut token);
-        let signature = self.pair.sign(token.as_bytes());
-        token.push('.');
-        URL_SAFE_NO_PAD.encode_string(signature.as_ref(), &mut token);
-        token
-    }
-
-    fn verifying_key(&self) -> TrustedKey {
-        TrustedKey {
-            kid: OWN_KID.to_owned(),
-            algorithm: Algorithm::EdDSA,
-            key: DecodingKey::from_ed_der(self.pair.public_key().as_ref()),
-            own: true,
-        }
-    }
-}
-
-/// A key whose tokens are believed, with the one algorithm it signs by.
-#[derive(Clone)]
-pub struct TrustedKey {
-    kid: String,
-    algorithm: Algorithm,
-    key: DecodingKey,
-    /// Made here: only such a key signs guests.
-    own: bool,
-}
-
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum KeyFault {
-    #[error("algorithm {0:?} is not one of RS256, ES256, EdDSA")]
-    Algorithm(String),
-    #[error("the public key is not a PEM public key for its algorithm")]
-    Pem,
-    #[error("kid is empty or longer than 256 bytes")]
-    Kid,
-    #[error("the RSA key is shorter than 2 048 bits")]
-    Weak,
-    #[error("two keys have the kid {0:?}")]
-    Twice(String),
-    #[error("the key set is not a JWKS document of at most 64 KiB")]
-    NotJwks,
-    #[error("the key set holds a key that cannot verify tokens (kid {0:?}): {1}")]
-    Unusable(String, &'static str),
-    #[error("the key set file cannot be read: {0}")]
-    Io(String),
-}
-
-impl TrustedKey {
-    /// A key from the configuration.
-    pub fn from_pem(kid: &str, algorithm: &str, pem: &[u8]) -> Result<TrustedKey, KeyFault> {
-        if kid.is_empty() || kid.len() > 256 {
-            return Err(KeyFault::Kid);
-        }
-        let bad = |_| KeyFault::Pem;
-        let (algorithm, key) = match algorithm {
-            "RS256" => (Algorithm::RS256, DecodingKey::from_rsa_pem(pem).map_err(bad)?),
-            "ES256" => (Algorithm::ES256, DecodingKey::from_ec_pem(pem).map_err(bad)?),
-            "EdDSA" => (Algorithm::EdDSA, DecodingKey::from_ed_pem(pem).map_err(bad)?),
-            other => return Err(KeyFault::Algorithm(other.to_owned())),
-        };
-        let n_bytes = key.try_get_as_bytes().map_or(0, <[u8]>::len);
-        match algorithm {
-            // DER of a 2 048 bit RSA public key: 256 bytes of modulus and its wrapping.
-            Algorithm::RS256 if n_bytes < 256 => return Err(KeyFault::Weak),
-            // An uncompressed P-256 point.
-            Algorithm::ES256 if n_bytes != 65 => return Err(KeyFault::Pem),
-            Algorithm::EdDSA if n_bytes != 32 => return Err(KeyFault::Pem),
-            _ => {}
-        }
-        Ok(TrustedKey { kid: kid.to_owned(), algorithm, key, own: false })
-    }
-
-    fn from_jwk(jwk: &Jwk) -> Result<TrustedKey, KeyFault> {
-        let kid = jwk.common.key_id.clone().unwrap_or_default();
-        let unusable = |why| KeyFault::Unusable(kid.clone(), why);
-        if kid.is_empty() || kid.len() > 256 {
-            return Err(KeyFault::Kid);
-        }
-        if jwk.common.public_key_use.as_ref().is_some_and(|u| *u != PublicKeyUse::Signature) {
-            return Err(unusable("its use is not sig"));
-        }
-        let algorithm = match &jwk.algorithm {
-            AlgorithmParameters::RSA(_) => Algorithm::RS256,
-            AlgorithmParameters::EllipticCurve(p) if p.curve == EllipticCurve::P256 => Algorithm::ES256,
-            AlgorithmParameters::OctetKeyPair(p) if p.curve == EllipticCurve::Ed25519 => Algorithm::EdDSA,
-            _ => return Err(unusable("only RSA, P-256 and Ed25519 keys are taken")),
-        };
-        if jwk.common.key_algorithm.is_some_and(|a| a.to_string() != format!("{algorithm:?}")) {
-            return Err(unusable("only RS256, ES256 and EdDSA are taken"));
-        }
-        if let AlgorithmParameters::RSA(p) = &jwk.algorithm {
-            let n_bytes = URL_SAFE_NO_PAD.decode(&p.n).map_err(|_| unusable("n is not base64url"))?.len();
-            if n_bytes < 256 {
-                return Err(KeyFault::Weak);
-            }
-        }
-        let key = DecodingKey::from_jwk(jwk).map_err(|_| unusable("its numbers are malformed"))?;
-        Ok(TrustedKey { kid, algorithm, key, own: false })
-    }
-}
-
-/// Reads a JWKS document.
-/// Errors: the first key that cannot be used, so that a typo is seen at start and not at the first login.
-pub fn parse_jwks(bytes: &[u8]) -> Result<Vec<TrustedKey>, KeyFault> {
-    if bytes.len() as u64 > JWKS_BYTES_MAX {
-        return Err(KeyFault::NotJwks);
-    }
-    #[derive(Deserialize)]
-    struct Set {
-        keys: Vec<Jwk>,
-    }
-    let set: Set = serde_json::from_slice(bytes).map_err(|_| KeyFault::NotJwks)?;
-    set.keys.iter().map(TrustedKey::from_jwk).collect()
 }
 
 /// Turns tokens into identities; shared by every door and thread.
@@ -437,24 +289,6 @@ impl Verifier {
     }
 }
 
-fn load_keys(fixed: &[TrustedKey], jwks_file: Option<&Path>) -> Result<HashMap<String, TrustedKey>, KeyFault> {
-    let mut all = fixed.to_vec();
-    if let Some(path) = jwks_file {
-        let meta = std::fs::metadata(path).map_err(|e| KeyFault::Io(e.to_string()))?;
-        if meta.len() > JWKS_BYTES_MAX {
-            return Err(KeyFault::NotJwks);
-        }
-        all.extend(parse_jwks(&std::fs::read(path).map_err(|e| KeyFault::Io(e.to_string()))?)?);
-    }
-    let mut keys = HashMap::new();
-    for key in all {
-        if let Some(twice) = keys.insert(key.kid.clone(), key) {
-            return Err(KeyFault::Twice(twice.kid));
-        }
-    }
-    Ok(keys)
-}
-
 /// The parts of a JOSE header that decide something; the others say nothing that is used.
 #[derive(Deserialize)]
 struct Header {
@@ -558,8 +392,9 @@ mod tests {
     use grandstand_core::time::Wall;
     use serde_json::{Value, json};
 
-    use super::{AuthFault, Claims, KeyFault, OWN_KID, SigningKey, TrustedKey, Verifier, parse_jwks};
+    use super::{AuthFault, Claims, SigningKey, TrustedKey, Verifier};
     use crate::auth::Role;
+    use crate::auth::keys::OWN_KID;
 
     const NOW: Wall = Wall(1_800_000_000_000);
 
@@ -814,23 +649,6 @@ mod tests {
         verifier.verify(&token, later(30)).unwrap();
         let old = office.sign(&json!({"alg": "EdDSA", "kid": "old"}), &good());
         assert_eq!(verifier.verify(&old, later(31)).unwrap_err(), AuthFault::UnknownKey);
-    }
-
-    #[test]
-    fn keys_that_could_not_verify_safely_are_refused_at_start() {
-        let fault = |keys: Value| parse_jwks(json!({"keys": [keys]}).to_string().as_bytes()).err();
-        let oct = json!({"kty": "oct", "kid": "a", "k": "c2VjcmV0"});
-        assert!(matches!(fault(oct), Some(KeyFault::Unusable(..))));
-        let short = json!({"kty": "RSA", "kid": "a", "n": URL_SAFE_NO_PAD.encode([1; 128]), "e": "AQAB"});
-        assert_eq!(fault(short), Some(KeyFault::Weak));
-        let p384 = json!({"kty": "EC", "crv": "P-384", "kid": "a", "x": "AA", "y": "AA"});
-        assert!(matches!(fault(p384), Some(KeyFault::Unusable(..))));
-        let pss = json!({"kty": "RSA", "kid": "a", "alg": "PS256", "n": URL_SAFE_NO_PAD.encode([1; 256]), "e": "AQAB"});
-        assert!(matches!(fault(pss), Some(KeyFault::Unusable(..))));
-        let nameless = json!({"kty": "OKP", "crv": "Ed25519", "x": URL_SAFE_NO_PAD.encode([1; 32])});
-        assert_eq!(fault(nameless), Some(KeyFault::Kid));
-        assert!(matches!(TrustedKey::from_pem("a", "HS256", b"x"), Err(KeyFault::Algorithm(_))));
-        assert_eq!(TrustedKey::from_pem("a", "EdDSA", b"x").err(), Some(KeyFault::Pem));
     }
 
     #[test]

@@ -29,8 +29,9 @@ mod refill;
 
 use super::{Deps, Gateway, Settings, StreamLimits};
 use crate::admission::Admission;
+use crate::auth::keys::SigningKey;
 use crate::auth::ticket::Tickets;
-use crate::auth::token::{Claims, SigningKey, Verifier};
+use crate::auth::token::{Claims, Verifier};
 use crate::clock;
 use crate::link::{
     Batch, Delay, HttpPart, HttpRequest, NoRoom, Page, Past, Piece, ReadRefused, ReplyTo, Resumed, RoomInfo,
