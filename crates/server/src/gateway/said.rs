@@ -116,7 +116,9 @@ impl Worker {
         }
         http::end_head(&mut out);
         // What came before this answer may be read now.
-        self.again.push_back(slot as u32);
+        if self.conns[slot].unread {
+            self.again.push_back(slot as u32);
+        }
         out
     }
 

@@ -575,9 +575,8 @@ impl Worker {
             http.close();
         }
         conn.socket.take_leave();
-        if let Some(source) = conn.socket.source() {
-            // Closing the descriptor takes it out of epoll as well; an error here changes nothing.
-            let _ = self.poll.registry().deregister(source);
+        // Closing the descriptor takes it out of epoll as well.
+        if conn.socket.source().is_some() {
             self.shared.metrics.connections.fetch_sub(1, Ordering::Relaxed);
         }
     }
