@@ -45,16 +45,16 @@ def say(name: str, **figures: object) -> None:
 
 
 def memory() -> None:
-    """Slope of anonymous resident memory from 5 000 to 15 000 idle viewers, each a user of its own."""
-    for transport in ("ws", "sse"):
+    """Slope of anonymous resident memory from 5 000 to 15 000 idle viewers, each a user of its own, plain and over TLS."""
+    for transport, secure in (("ws", False), ("sse", False), ("ws", True), ("sse", True)):
         at = {}
         for viewers in (5000, 15000):
-            with Server(BINARY) as server:
+            with Server(BINARY, secure=secure) as server:
                 report = load(server, "--idle", "--distinct-users", "--viewers", str(viewers), "--seconds", "3", "--transport", transport)
                 at[viewers] = report["server"]["connected"]
         slope = (at[15000]["rss_anon_kb"] - at[5000]["rss_anon_kb"]) / 10_000
         total = (at[15000]["rss_kb"] - at[5000]["rss_kb"]) / 10_000
-        say(f"memory-{transport}", anon_kb_per_viewer=slope, rss_kb_per_viewer=total)
+        say(f"memory-{transport}{'-tls' if secure else ''}", anon_kb_per_viewer=slope, rss_kb_per_viewer=total)
 
 
 FAILED: list[str] = []
@@ -76,14 +76,15 @@ STORM_RATE = int(os.environ.get("BENCH_STORM_RATE", "1500"))
 
 
 def delivery() -> None:
-    """Server CPU per delivery: 5 000 viewers at 10 msg/s without merging, 2 000 viewers at 400 msg/s with the room's window."""
-    for transport in ("ws", "sse"):
-        with Server(BINARY) as server:
+    """Server CPU per delivery: 5 000 viewers at 10 msg/s without merging, 2 000 viewers at 400 msg/s with the room's window; plain and over TLS."""
+    for transport, secure in (("ws", False), ("sse", False), ("ws", True), ("sse", True)):
+        over = "-tls" if secure else ""
+        with Server(BINARY, secure=secure) as server:
             report = load(server, "--viewers", "5000", "--rate", "10", "--seconds", "20", "--transport", transport, "--merge-ms", "0")
-            say(f"unmerged-{transport}", cpu_us_per_delivery=report["server"]["cpu_us_per_delivery"], comments=report["comments"])
-        with Server(BINARY) as server:
+            say(f"unmerged-{transport}{over}", cpu_us_per_delivery=report["server"]["cpu_us_per_delivery"], comments=report["comments"])
+        with Server(BINARY, secure=secure) as server:
             report = load(server, "--viewers", "2000", "--rate", "400", "--seconds", "20", "--transport", transport, "--merge-ms", "100")
-            say(f"merged-{transport}", cpu_us_per_delivery=report["server"]["cpu_us_per_delivery"], comments=report["comments"])
+            say(f"merged-{transport}{over}", cpu_us_per_delivery=report["server"]["cpu_us_per_delivery"], comments=report["comments"])
 
 
 class Bare:
@@ -161,10 +162,21 @@ def accept() -> None:
     for _ in range(PAIRS):
         with Server(BINARY) as server:
             load(server, *words)
+            all_left(server)
             usage = load(server, *words)["server"]
         ours.append((usage["connected"]["cpu_us"] - usage["before"]["cpu_us"]) / viewers)
         bare.append(Bare("ws", viewers, 1, 1, 200).figures["cpu_us_per_connection"])
     say_pairs("accept", ours, bare)
+
+
+def all_left(server: Server) -> None:
+    """Waits until the server has closed what its last crowd left open, so that this is not counted with what comes next."""
+    assert server.process
+    descriptors = Path(f"/proc/{server.process.pid}/fd")
+    deadline = time.monotonic() + 60
+    while len(list(descriptors.iterdir())) > 200:
+        assert time.monotonic() < deadline, "the last crowd's connections are still open"
+        time.sleep(0.05)
 
 
 def slow() -> None:
