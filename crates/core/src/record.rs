@@ -319,6 +319,8 @@ pub struct Room {
     pub user_burst: u32,
     /// Fixed merge window; `None` follows the room's size.
     pub merge_ms: Option<u32>,
+    /// Comments older than this are passed over for a slow viewer; `None` is the age of any room.
+    pub comment_age_ms: Option<u32>,
     pub resume_window_seconds: u32,
     pub retention_days: u32,
     pub slow_mode_seconds: u32,
@@ -343,6 +345,7 @@ impl Room {
             user_rate: 2,
             user_burst: 40,
             merge_ms: None,
+            comment_age_ms: None,
             resume_window_seconds: 300,
             retention_days: 14,
             slow_mode_seconds: 0,

@@ -15,6 +15,9 @@ use crate::time::Wall;
 pub const TITLE_BYTES_MAX: usize = 200;
 pub const MATCHES_MAX: usize = 16;
 pub const PINNED_MAX: usize = 10;
+/// Below, an ordinary stall of a phone passes comments over; above, they come later than a priority event may.
+pub const COMMENT_AGE_MS_MIN: u32 = 500;
+pub const COMMENT_AGE_MS_MAX: u32 = 10_000;
 
 /// What an operator wants changed; `None` leaves a setting as it is.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -30,6 +33,8 @@ pub struct RoomChange {
     pub user_burst: Option<u32>,
     /// `Some(None)` follows the room's size again.
     pub merge_ms: Option<Option<u32>>,
+    /// `Some(None)` is the age of any room again.
+    pub comment_age_ms: Option<Option<u32>>,
     pub resume_window_seconds: Option<u32>,
     pub retention_days: Option<u32>,
     pub slow_mode_seconds: Option<u32>,
@@ -70,6 +75,8 @@ pub fn change(room: &Room, change: &RoomChange, now: Wall) -> Result<Changed, Ve
     check("user_rate", within(change.user_rate, 1, 1_000), "1 to 1000 comments a second");
     check("user_burst", within(change.user_burst, 1, 10_000), "1 to 10000 comments");
     check("merge_ms", within(change.merge_ms.flatten(), 0, 1_000), "0 to 1000 milliseconds");
+    let age = change.comment_age_ms.flatten();
+    check("comment_age_ms", within(age, COMMENT_AGE_MS_MIN, COMMENT_AGE_MS_MAX), "500 to 10000 milliseconds");
     check("resume_window", within(change.resume_window_seconds, 1, 86_400), "1 to 86400 seconds");
     check("retention", within(change.retention_days, 1, 3_650), "1 to 3650 days");
     check("slow_mode_seconds", within(change.slow_mode_seconds, 0, slow_mode::SECONDS_MAX), "0 to 600 seconds");
@@ -94,6 +101,7 @@ pub fn change(room: &Room, change: &RoomChange, now: Wall) -> Result<Changed, Ve
     set(&mut new.user_rate, &change.user_rate);
     set(&mut new.user_burst, &change.user_burst);
     set(&mut new.merge_ms, &change.merge_ms);
+    set(&mut new.comment_age_ms, &change.comment_age_ms);
     set(&mut new.resume_window_seconds, &change.resume_window_seconds);
     set(&mut new.retention_days, &change.retention_days);
     set(&mut new.moderation_policy, &change.moderation_policy);

@@ -279,6 +279,8 @@ pub struct Metrics {
     delivered: [[AtomicU64; LANES.len()]; 3],
     /// Comments passed over by hop; each was told.
     pub skipped: [AtomicU64; 3],
+    /// Events that left a ring for want of room before their age, in the order of [`LANES`].
+    pub crowded_out: [AtomicU64; LANES.len()],
     /// Priority events that were missing on the way from the shard to a ring. Each is a bug.
     pub priority_lost: AtomicU64,
     /// Frames encoded; the difference to `frames` is what sharing saved.
@@ -318,6 +320,12 @@ impl Metrics {
 
     pub fn add_refused(&self, why: Refused) {
         add(&self.refused[why as usize], 1);
+    }
+
+    pub fn add_crowded_out(&self, lane: Lane, n: u64) {
+        if let Some(idx) = lane_idx(lane) {
+            add(&self.crowded_out[idx], n);
+        }
     }
 
     pub fn add_delivered(&self, hop: Hop, n: ByLane) {
@@ -396,6 +404,7 @@ impl Metrics {
             bytes,
             delivered,
             skipped,
+            crowded_out,
             priority_lost,
             encoded,
             ops,
@@ -430,8 +439,8 @@ impl Metrics {
             saved,
             packing_ns,
         ];
-        let lists: [&[AtomicU64]; 9] =
-            [handshakes, &denied.0, opened, closed, resumed, refused, frames, bytes, skipped];
+        let lists: [&[AtomicU64]; 10] =
+            [handshakes, &denied.0, opened, closed, resumed, refused, frames, bytes, skipped, crowded_out];
         let histograms = walks.iter().chain(delivery.as_flattened()).chain([lag]);
         let times = histograms.flat_map(|h| h.buckets.iter().chain([&h.micros]));
         let lists = lists.into_iter().flatten().chain(delivered.as_flattened());

@@ -467,7 +467,7 @@ fn a_retracted_comment_is_gone_from_the_next_snapshot() {
 fn settings_change_by_version_with_a_reason_by_those_who_may() {
     let stand = development();
     let op = stand.token("op", &["region-ops"]);
-    let made = stand.put(&op, "a", json!({"title": "Final", "matches": ["m1"], "merge_ms": 50}));
+    let made = stand.put(&op, "a", json!({"title": "Final", "matches": ["m1"], "merge_ms": 50, "comment_age_ms": 500}));
     assert_eq!(made.header("etag"), "\"1\"");
     let made = made.ok();
     assert_eq!((&made["title"], &made["version"], &made["merge_ms"]), (&json!("Final"), &json!(1), &json!(50)));
@@ -480,6 +480,7 @@ fn settings_change_by_version_with_a_reason_by_those_who_may() {
     assert_eq!(with_version("seven").code(), (400, "bad_request".into()));
     let changed = with_version("\"1\"").ok();
     assert_eq!((&changed["title"], &changed["merge_ms"]), (&json!("Next"), &Value::Null));
+    assert_eq!((&made["comment_age_ms"], &changed["comment_age_ms"]), (&json!(500), &json!(500)));
     let read = stand.get_as(&op, "/admin/rooms/a").ok();
     assert_eq!((&read["title"], &read["counters"]["accepted"]), (&json!("Next"), &json!(0)));
 
@@ -494,6 +495,10 @@ fn settings_change_by_version_with_a_reason_by_those_who_may() {
         send(Some(&op), json!({"moderation_policy": "pre-moderate", "justification": "j"})),
         (422, "not_built".into())
     );
+    for age in [499, 10_001] {
+        let change = json!({"comment_age_ms": age, "justification": "j"});
+        assert_eq!(send(Some(&op), change), (422, "bad_field".into()), "{age}");
+    }
     assert_eq!(send(Some(&op), json!({"rate": -1, "justification": "j"})), (422, "bad_field".into()));
     assert_eq!(send(Some(&op), json!({"state": "open", "justification": "j"})), (422, "bad_field".into()));
 }

@@ -123,6 +123,10 @@ pub fn write_settings(id: Option<&RoomId>, room: &Room, out: &mut Vec<u8>) {
         Some(ms) => settings.number("merge_ms", u64::from(ms)),
         None => settings.raw("merge_ms", "null"),
     };
+    match room.comment_age_ms {
+        Some(ms) => settings.number("comment_age_ms", u64::from(ms)),
+        None => settings.raw("comment_age_ms", "null"),
+    };
     settings.number("resume_window", u64::from(room.resume_window_seconds));
     settings.number("retention", u64::from(room.retention_days));
     settings.number("slow_mode_seconds", u64::from(room.slow_mode_seconds));

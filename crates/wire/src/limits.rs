@@ -111,7 +111,7 @@ pub fn all() -> Vec<(&'static str, String)> {
         ),
         ("resume window (default)", seconds(RESUME_WINDOW)),
         ("comments of a resume", RESUME_COMMENTS_MAX.to_string()),
-        ("age at which a comment is passed over for a slow viewer", seconds(COMMENT_AGE_MAX)),
+        ("age at which a comment is passed over for a slow viewer (default)", seconds(COMMENT_AGE_MAX)),
         ("age of an unsent priority event that closes a slow viewer", seconds(PRIORITY_AGE_MAX)),
         ("ticket", format!("{}, and {} after its stream breaks", seconds(TICKET_TTL), seconds(TICKET_RESUME))),
         ("guest token", format!("{} h", GUEST_TTL.as_secs() / 3600)),

@@ -435,6 +435,9 @@ pub(crate) fn encode_room(room: &Room, e: &mut Encoder<'_>) {
     e.number(15, room.moderation_policy as u64 + 1);
     e.bytes(16, &packed(&room.pinned));
     e.number(17, room.version);
+    if let Some(ms) = room.comment_age_ms {
+        e.number_some(18, u64::from(ms));
+    }
 }
 
 fn packed(ids: &[EventId]) -> Vec<u8> {
@@ -554,6 +557,7 @@ pub(crate) fn decode_room(d: &mut Decoder<'_>) -> Result<Room, Broken> {
         moderation_policy: nth(&Policy::ALL, d.number(15)?, "policy")?,
         pinned: d.bytes_some(16)?.map(unpacked).transpose()?.unwrap_or_default(),
         version: d.number(17)?,
+        comment_age_ms: d.number_some(18)?.map(|n| u32::try_from(n).map_err(|_| "comment_age_ms")).transpose()?,
     })
 }
 

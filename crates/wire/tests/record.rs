@@ -228,8 +228,9 @@ fn settings() -> impl Strategy<Value = Body> {
     let flags = any::<(bool, bool, bool)>();
     let numbers = any::<(u32, u32, u32, Option<u32>, u32, u32, u32, u64)>();
     let lists = (vec(key(), 0..4), vec(event_id(), 0..4));
-    (text(), select(&RoomState::ALL[..]), select(&Policy::ALL[..]), flags, numbers, lists, option::of(wall())).prop_map(
-        |(title, state, policy, flags, n, (matches, pinned), slow_mode_until)| {
+    let times = (option::of(wall()), any::<Option<u32>>());
+    (text(), select(&RoomState::ALL[..]), select(&Policy::ALL[..]), flags, numbers, lists, times).prop_map(
+        |(title, state, policy, flags, n, (matches, pinned), (slow_mode_until, comment_age_ms))| {
             Body::Room(
                 Room {
                     title,
@@ -242,6 +243,7 @@ fn settings() -> impl Strategy<Value = Body> {
                     user_rate: n.1,
                     user_burst: n.2,
                     merge_ms: n.3,
+                    comment_age_ms,
                     resume_window_seconds: n.4,
                     retention_days: n.5,
                     slow_mode_seconds: n.6,

@@ -111,6 +111,19 @@ pub struct Ring<P> {
     pseq: Pseq,
     /// Nothing falls off by age before then.
     kept_until: Mono,
+    crowded_out: CrowdedOut,
+}
+
+/// Entries that fell off by weight, before their age.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct CrowdedOut {
+    pub comments: u64,
+    pub priority: u64,
+}
+
+enum Falls {
+    ByAge,
+    ByWeight,
 }
 
 impl<P> Ring<P> {
@@ -126,6 +139,7 @@ impl<P> Ring<P> {
             head,
             pseq,
             kept_until: Mono(0),
+            crowded_out: CrowdedOut::default(),
         }
     }
 
@@ -223,19 +237,30 @@ impl<P> Ring<P> {
     pub fn trim(&mut self, now: Mono) {
         let Limits { age, bytes } = self.limits;
         self.let_go(|ring, oldest| {
+            let old = now >= ring.kept_until && now.since(oldest.entry.at) >= age;
             let heavy = ring.totals.bytes - oldest.before.bytes > bytes;
-            heavy || (now >= ring.kept_until && now.since(oldest.entry.at) >= age)
+            if old { Some(Falls::ByAge) } else { heavy.then_some(Falls::ByWeight) }
         });
     }
 
     /// Lets go of the oldest until at most `bytes` are held.
     pub fn keep_newest(&mut self, bytes: u64) {
-        self.let_go(|ring, oldest| ring.totals.bytes - oldest.before.bytes > bytes);
+        self.let_go(|ring, oldest| (ring.totals.bytes - oldest.before.bytes > bytes).then_some(Falls::ByWeight));
     }
 
-    fn let_go(&mut self, falls: impl Fn(&Ring<P>, &Slot<P>) -> bool) {
-        while self.slots.front().is_some_and(|oldest| falls(self, oldest)) {
-            let oldest = self.slots.front().expect("one was just looked at");
+    /// What fell off by weight since this was asked last.
+    pub fn take_crowded_out(&mut self) -> CrowdedOut {
+        std::mem::take(&mut self.crowded_out)
+    }
+
+    fn let_go(&mut self, falls: impl Fn(&Ring<P>, &Slot<P>) -> Option<Falls>) {
+        while let Some(oldest) = self.slots.front()
+            && let Some(why) = falls(self, oldest)
+        {
+            if let Falls::ByWeight = why {
+                self.crowded_out.comments += u64::from(oldest.entry.lane == Lane::Comment);
+                self.crowded_out.priority += u64::from(oldest.entry.lane == Lane::Priority);
+            }
             self.floor = oldest.entry.id.position();
             if self.priority.front() == Some(&self.first) {
                 self.priority.pop_front();
@@ -361,7 +386,7 @@ pub fn keep_within<'r, P: 'r>(rings: impl Iterator<Item = &'r mut Ring<P>>, byte
 mod tests {
     use std::time::Duration;
 
-    use super::{Entry, Limits, Pushed, Rejoin, Ring, keep_within, rejoin};
+    use super::{CrowdedOut, Entry, Limits, Pushed, Rejoin, Ring, keep_within, rejoin};
     use crate::ids::{EventId, Position, Pseq};
     use crate::record::Lane;
     use crate::time::Mono;
@@ -404,6 +429,22 @@ mod tests {
         assert_eq!(ring.after(id(20).position()).unwrap().next().unwrap().id, id(21));
         assert_eq!(ring.after(id(25).position()).unwrap().count(), 5);
         assert_eq!(ring.after(id(99).position()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_falls_off_by_weight_is_counted_by_lane_and_what_is_old_is_not() {
+        let mut ring = ring(400);
+        let old = Duration::from_secs(40).as_micros() as u64;
+        ring.push(comment(11, 0));
+        for n in [12, 14, 15, 16, 17] {
+            ring.push(comment(n, old));
+        }
+        ring.push(score(18, 4, old));
+        ring.trim(Mono(old));
+        assert_eq!((ring.len(), ring.take_crowded_out()), (4, CrowdedOut { comments: 2, priority: 0 }));
+        ring.keep_newest(0);
+        assert_eq!(ring.take_crowded_out(), CrowdedOut { comments: 3, priority: 1 });
+        assert_eq!(ring.take_crowded_out(), CrowdedOut::default());
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::time::Duration;
 use super::ring::{Entry, Ring};
 use crate::ids::{EventId, Position};
 use crate::planted::planted;
-use crate::record::Lane;
+use crate::record::{Lane, Room};
 use crate::time::Mono;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +38,15 @@ impl Default for Limits {
             // One socket's share: with the rest of a frame it stays below the 160 KB a connection may hold.
             plan_bytes: 64 << 10,
         }
+    }
+}
+
+impl Limits {
+    /// Those of a room with these settings.
+    pub fn of(room: &Room) -> Limits {
+        let any = Limits::default();
+        let age = room.comment_age_ms.map(|ms| Duration::from_millis(u64::from(ms)));
+        Limits { comment_age: age.unwrap_or(any.comment_age), ..any }
     }
 }
 
@@ -284,7 +293,7 @@ struct Cut {
 mod tests {
     use super::{CatchUp, Limits, Place, Skipped, Step, Walk};
     use crate::ids::{EventId, Position, Pseq};
-    use crate::record::Lane;
+    use crate::record::{Lane, Room};
     use crate::time::Mono;
     use crate::viewer::ring::{self, Entry, Ring};
 
@@ -357,6 +366,15 @@ mod tests {
     #[test]
     fn stale_comments_are_passed_over_and_told_once_with_their_range() {
         check("s1@0 c2@0 c3@1 s4@1 c5@1 c6@4", live(0), 5, limits(), "1 4 6 | 3 2-5 | 6");
+    }
+
+    #[test]
+    fn a_room_may_have_a_comment_age_of_its_own() {
+        let room = |ms| Room { comment_age_ms: ms, ..Room::fresh("r") };
+        assert_eq!(Limits::of(&room(None)), Limits::default());
+        let script = "c1@0 s2@0 c3@1 c4@4";
+        check(script, live(0), 4, Limits::of(&room(Some(500))), "2 4 | 2 1-3 | 4");
+        check(script, live(0), 4, Limits::of(&room(Some(10_000))), "1 2 3 4 |  | 4");
     }
 
     #[test]

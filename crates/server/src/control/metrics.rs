@@ -331,6 +331,16 @@ fn rooms(control: &Control, page: &mut Page) {
     for hop in Hop::ALL {
         page.line(name, &[("lane", "comment"), ("hop", hop.name())], read(&m.skipped[hop as usize]));
     }
+    let name = "grandstand_gateway_ring_crowded_out_total";
+    page.family(
+        name,
+        COUNTER,
+        "events",
+        "Events that left a ring before their age for want of room; the log has them.",
+    );
+    for ((_, lane), n) in LANES.iter().zip(&m.crowded_out) {
+        page.line(name, &[("lane", lane)], read(n));
+    }
     page.one(
         "grandstand_gateway_priority_lost_total",
         COUNTER,

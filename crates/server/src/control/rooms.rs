@@ -133,7 +133,7 @@ fn may_read(who: Option<&Identity>, room: &RoomId) -> Result<(), Problem> {
 }
 
 fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, Problem> {
-    const KNOWN: [&str; 23] = [
+    const KNOWN: [&str; 24] = [
         "title",
         "state",
         "matches",
@@ -144,6 +144,7 @@ fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, 
         "user_rate",
         "user_burst",
         "merge_ms",
+        "comment_age_ms",
         "resume_window",
         "retention",
         "slow_mode_seconds",
@@ -182,7 +183,8 @@ fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, 
         rate: fields.number("rate", most),
         user_rate: fields.number("user_rate", most),
         user_burst: fields.number("user_burst", most),
-        merge_ms: merge_ms(fields),
+        merge_ms: number_or_null(fields, "merge_ms"),
+        comment_age_ms: number_or_null(fields, "comment_age_ms"),
         resume_window_seconds: fields.number("resume_window", most),
         retention_days: fields.number("retention", most),
         slow_mode_seconds: fields.number("slow_mode_seconds", most),
@@ -197,10 +199,10 @@ fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, 
     Ok(change)
 }
 
-/// `null` follows the room's size again, so here it is not the same as absent.
-fn merge_ms(fields: &mut Fields<'_>) -> Option<Option<u32>> {
-    let null = fields.object.iter().any(|(name, value)| name == "merge_ms" && value.is_null());
-    if null { Some(None) } else { fields.number("merge_ms", u32::MAX).map(Some) }
+/// `null` gives the setting back to its default, so here it is not the same as absent.
+fn number_or_null(fields: &mut Fields<'_>, member: &'static str) -> Option<Option<u32>> {
+    let null = fields.object.iter().any(|(name, value)| name == member && value.is_null());
+    if null { Some(None) } else { fields.number(member, u32::MAX).map(Some) }
 }
 
 fn policy(fields: &mut Fields<'_>) -> Result<Option<Policy>, Problem> {

@@ -20,7 +20,8 @@ use grandstand_core::names::{RoomId, UserId};
 use grandstand_core::record::{Lane, RetractTarget};
 use grandstand_core::time::{Mono, Wall};
 use grandstand_core::viewer::merge::{Leave, MergeWindow};
-use grandstand_core::viewer::ring::{self, Pushed, Ring};
+use grandstand_core::viewer::pace::Pace;
+use grandstand_core::viewer::ring::{self, CrowdedOut, Pushed, Ring};
 use grandstand_core::viewer::walk::{self, Place, Plan, Step, Walk};
 use grandstand_wire::codes::CloseCode;
 use grandstand_wire::deflate::{Deflater, Reach};
@@ -40,9 +41,6 @@ use crate::metrics::{ByLane, Hop, RoomSize, Transport, add};
 const SLICE: Duration = Duration::from_millis(2);
 /// How often a walk looks at the clock: 16 sends are about 0.1 ms.
 const CLOCK_EVERY: usize = 16;
-/// Rooms up to so many viewers are told their number at most so often. Source: docs/decisions/0005-numbers.md (viewers 1 to 5 s).
-const LATEST_EVERY: [(u64, Duration); 2] = [(1_000, Duration::from_secs(1)), (10_000, Duration::from_secs(2))];
-const LATEST_SELDOM: Duration = Duration::from_secs(5);
 const LINGER: Duration = Duration::from_secs(30);
 /// All rings of the process: 64 rooms at their own limit. Source: docs/decisions/0005-numbers.md.
 const RINGS_BYTES_MAX: u64 = 256 << 20;
@@ -71,6 +69,8 @@ pub(super) struct Room {
     /// What the ring's comments must be held against: newest last, dropped with the ring's floor.
     pub retracts: Vec<(EventId, RetractTarget)>,
     pub latest: Latest,
+    /// How often they are told.
+    pace: Pace,
     walked: Walked,
     /// The newest event of the room that this worker was given or told of.
     pub last_event: Position,
@@ -98,6 +98,8 @@ pub(super) struct Latest {
     told_at: Mono,
     web_socket: Bytes,
     sse: Bytes,
+    /// The same as events of a frame: kind and JSON.
+    values: Vec<(&'static str, Vec<u8>)>,
 }
 
 #[derive(Debug)]
@@ -135,6 +137,8 @@ struct After {
 
 struct Frame {
     plan: Plan,
+    /// The room's latest values ride in it.
+    news: bool,
     n_events: ByLane,
     /// Users whose copy may differ.
     marks: Marks,
@@ -150,6 +154,7 @@ impl Latest {
         self.version = self.version.wrapping_add(1);
         self.web_socket = frames::encode(Transport::WebSocket, values);
         self.sse = frames::encode(Transport::Sse, values);
+        self.values = values.iter().map(|value| (value.kind, value.json.to_vec())).collect();
         // Whatever the number of viewers was told as, it is told anew after this.
         self.viewers = u64::MAX;
         self.told_at = Mono(0);
@@ -174,6 +179,7 @@ impl Room {
             queued: false,
             retracts: Vec::new(),
             latest: Latest::default(),
+            pace: Pace::default(),
             walked: Walked::default(),
             last_event: Position::START,
             refill: None,
@@ -189,9 +195,9 @@ impl Room {
     /// Makes the room's latest values anew when they changed and their time has come.
     fn renew_latest(&mut self, now: Mono, wall: Wall) -> bool {
         let viewers = self.tally.viewers();
-        let every = LATEST_EVERY.iter().find(|(most, _)| viewers <= *most).map_or(LATEST_SELDOM, |(_, every)| *every);
+        self.pace.set_viewers(viewers);
         let latest = &mut self.latest;
-        if self.seats.is_empty() || viewers == latest.viewers || now.since(latest.told_at) < every {
+        if self.seats.is_empty() || viewers == latest.viewers || now.since(latest.told_at) < self.pace.every() {
             return false;
         }
         let mut json = Vec::with_capacity(160);
@@ -220,6 +226,10 @@ fn is_retracted(retracts: &[(EventId, RetractTarget)], piece: &Piece) -> bool {
                     RetractTarget::All => true,
                 }
         })
+}
+
+fn walk_limits(info: Option<&RoomInfo>) -> walk::Limits {
+    info.map_or_else(walk::Limits::default, |info| walk::Limits::of(&info.settings))
 }
 
 fn fixed_window(info: &RoomInfo) -> Option<Duration> {
@@ -380,7 +390,17 @@ impl Worker {
         // The first counters after a pause say that it is over.
         let (now, wall) = (self.now, self.wall);
         if self.rooms[idx].renew_latest(now, wall) {
-            self.queue_walk(idx);
+            self.tell_soon(idx);
+        }
+    }
+
+    /// New latest values ride in the room's next frame; when none is due soon they go alone.
+    fn tell_soon(&mut self, idx: usize) {
+        let room = &mut self.rooms[idx];
+        if room.deadline.is_none() {
+            let at = self.now + room.pace.alone_after();
+            room.deadline = Some(at);
+            self.windows.insert((at, idx));
         }
     }
 
@@ -526,8 +546,8 @@ impl Worker {
             room.walked.head = room.ring.head();
             room.walked.began = now;
         }
-        let Room { id, ring, seats, retracts, tally, latest, refill, .. } = room;
-        let mut tour = Tour::new(id, latest, ring, retracts, now);
+        let Room { id, ring, seats, retracts, tally, latest, refill, info, .. } = room;
+        let mut tour = Tour::new(id, latest, ring, retracts, walk_limits(info.as_deref()), now);
         tour.refilling = refill.is_some();
         tour.deflater = Some(&mut self.deflater);
         let mut visited = 0;
@@ -587,8 +607,8 @@ impl Worker {
     pub(super) fn bring(&mut self, idx: usize, seat: usize) {
         let mut after = After::default();
         let room = &mut self.rooms[idx];
-        let Room { id, ring, seats, retracts, tally, latest, refill, .. } = room;
-        let mut tour = Tour::new(id, latest, ring, retracts, self.now);
+        let Room { id, ring, seats, retracts, tally, latest, refill, info, .. } = room;
+        let mut tour = Tour::new(id, latest, ring, retracts, walk_limits(info.as_deref()), self.now);
         tour.refilling = refill.is_some();
         let Some(seat) = seats.get_mut(seat) else { return };
         if let Some(conn) = self.conns.get_mut(seat.slot as usize) {
@@ -638,7 +658,7 @@ impl Worker {
     pub(super) fn look(&self, idx: usize, seat: usize, reader: Option<&UserId>) -> Look<'_> {
         let room = &self.rooms[idx];
         let place = room.seats[seat].place;
-        let tour_walk = &mut Walk::new(&room.ring, walk::Limits::default(), self.now);
+        let tour_walk = &mut Walk::new(&room.ring, walk_limits(room.info.as_deref()), self.now);
         match tour_walk.step(&place) {
             Step::AtHead => Look::Nothing(room.ring.head()),
             Step::BelowFloor | Step::Late => Look::Below,
@@ -670,6 +690,11 @@ impl Worker {
         ring::keep_within(self.rooms.iter_mut().map(|(_, room)| &mut room.ring), share);
         for (idx, room) in &mut self.rooms {
             room.ring.trim(now);
+            let CrowdedOut { comments, priority } = room.ring.take_crowded_out();
+            for (lane, n) in [(Lane::Comment, comments), (Lane::Priority, priority)].into_iter().filter(|(_, n)| *n > 0)
+            {
+                self.shared.metrics.add_crowded_out(lane, n);
+            }
             let floor = room.ring.floor();
             // What an old ring holds will be held against them again.
             if room.refill.is_none() {
@@ -684,7 +709,7 @@ impl Worker {
             }
         }
         for idx in news {
-            self.queue_walk(idx);
+            self.tell_soon(idx);
         }
         for idx in over {
             let room = self.rooms.remove(idx);
@@ -745,9 +770,10 @@ impl<'r> Tour<'r> {
         latest: &'r Latest,
         ring: &'r Ring<Arc<Piece>>,
         retracts: &'r [(EventId, RetractTarget)],
+        limits: walk::Limits,
         now: Mono,
     ) -> Tour<'r> {
-        let walk = Walk::new(ring, walk::Limits::default(), now);
+        let walk = Walk::new(ring, limits, now);
         Tour {
             walk,
             retracts,
@@ -808,6 +834,7 @@ impl<'r> Tour<'r> {
                 }
             };
             let Framed { bytes, n_events, saved } = self.frame(&plan, seat, conn);
+            let latest = self.latest.version;
             if bytes.is_empty() {
                 // Only what others wrote for themselves.
                 seat.place.advance(&plan);
@@ -817,6 +844,7 @@ impl<'r> Tour<'r> {
             match sent {
                 Sent::All | Sent::Some => {
                     seat.place.advance(&plan);
+                    seat.latest = latest;
                     after.frames[seat.transport as usize] += 1;
                     after.bytes[seat.transport as usize] += bytes.len() as u64;
                     after.packed += u64::from(saved > 0);
@@ -859,14 +887,23 @@ impl<'r> Tour<'r> {
     }
 
     fn frame(&mut self, plan: &Plan, seat: &Seat, conn: &Conn) -> Framed {
-        let at = match self.frames.iter().position(|f| f.plan == *plan) {
+        let news = seat.latest != self.latest.version;
+        let at = match self.frames.iter().position(|f| f.plan == *plan && f.news == news) {
             Some(at) => at,
             None => {
                 let (n_events, marks) = self.measure(plan);
                 if self.frames.len() == FRAMES_KEPT {
                     self.frames.remove(0);
                 }
-                self.frames.push(Frame { plan: *plan, n_events, marks, web_socket: None, packed: None, sse: None });
+                self.frames.push(Frame {
+                    plan: *plan,
+                    news,
+                    n_events,
+                    marks,
+                    web_socket: None,
+                    packed: None,
+                    sse: None,
+                });
                 self.frames.len() - 1
             }
         };
@@ -875,14 +912,14 @@ impl<'r> Tour<'r> {
             && let Some(who) = &viewer.identity
             && self.walk.entries(plan).any(|e| is_own(&e.payload, Some(&who.user)))
         {
-            let (bytes, n_events) = self.encode(plan, seat.transport, Some(&who.user));
+            let (bytes, n_events) = self.encode(plan, seat.transport, Some(&who.user), news);
             return Framed { bytes, n_events, saved: 0 };
         }
         let known = match seat.transport {
             Transport::WebSocket => self.frames[at].web_socket.clone(),
             _ => self.frames[at].sse.clone(),
         };
-        let bytes = known.unwrap_or_else(|| self.encode(plan, seat.transport, None).0);
+        let bytes = known.unwrap_or_else(|| self.encode(plan, seat.transport, None, news).0);
         let frame = &mut self.frames[at];
         let n_events = frame.n_events;
         match seat.transport {
@@ -915,7 +952,7 @@ impl<'r> Tour<'r> {
         (n, marks)
     }
 
-    fn encode(&mut self, plan: &Plan, transport: Transport, reader: Option<&UserId>) -> (Bytes, ByLane) {
+    fn encode(&mut self, plan: &Plan, transport: Transport, reader: Option<&UserId>, news: bool) -> (Bytes, ByLane) {
         let (mut events, mut n_events) = (Vec::new(), ByLane::default());
         for entry in self.walk.entries(plan) {
             let hidden = entry.private && !is_own(&entry.payload, reader);
@@ -926,6 +963,9 @@ impl<'r> Tour<'r> {
         }
         if let Some(skipped) = &plan.skipped {
             events.insert(0, said::skipped_event(self.room, skipped));
+        }
+        if news && !events.is_empty() {
+            events.extend(self.latest.values.iter().map(|(kind, json)| Out { kind, id: None, json: json.into() }));
         }
         self.n_encoded += 1;
         (frames::encode(transport, &events), n_events)

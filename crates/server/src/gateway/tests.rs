@@ -25,6 +25,7 @@ mod away;
 mod deflate;
 mod full;
 mod half_open;
+mod lanes;
 mod refill;
 
 use super::{Deps, Gateway, Settings, StreamLimits};

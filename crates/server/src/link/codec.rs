@@ -650,6 +650,7 @@ impl Writer<'_> {
             self.u32(n);
         }
         self.opt(room.merge_ms.as_ref(), |w, ms| w.u32(*ms));
+        self.opt(room.comment_age_ms.as_ref(), |w, ms| w.u32(*ms));
         for n in [room.resume_window_seconds, room.retention_days, room.slow_mode_seconds] {
             self.u32(n);
         }
@@ -979,6 +980,7 @@ impl<'a> Reader<'a> {
             user_rate: self.u32()?,
             user_burst: self.u32()?,
             merge_ms: self.opt(Reader::u32)?,
+            comment_age_ms: self.opt(Reader::u32)?,
             resume_window_seconds: self.u32()?,
             retention_days: self.u32()?,
             slow_mode_seconds: self.u32()?,

@@ -100,6 +100,7 @@ pub fn samples() -> Vec<(&'static str, Record)> {
     settings.merge_ms = Some(0);
     settings.slow_mode_until = Some(Wall(0));
     settings.version = 9;
+    let short = Room { comment_age_ms: Some(500), version: 10, ..settings.clone() };
     let mut from_raw = record(4, Body::Comment(bare.clone()));
     from_raw.source = Some(Source { log: "raw".into(), id: id(77) });
     from_raw.audience = Audience::Author;
@@ -163,5 +164,6 @@ pub fn samples() -> Vec<(&'static str, Record)> {
         ("unban", record(15, Body::Unban(UserId::parse("u_q9z").unwrap()))),
         ("erased", record(16, Body::Erased)),
         ("audit", audit),
+        ("room_comment_age", record(18, Body::Room(short.into()))),
     ]
 }

@@ -31,11 +31,14 @@ fn next(ws: &mut Ws) -> (Incoming, bool) {
     }
 }
 
-/// The next comment, and whether it came compressed.
+/// The next comment, and whether it came compressed. The number of viewers may ride with it.
 fn comment(ws: &mut Ws) -> (Value, bool) {
     loop {
         let (Incoming::Text(text), packed) = next(ws) else { continue };
-        let event: Value = serde_json::from_str(&text).unwrap();
+        let event = match serde_json::from_str(&text).unwrap() {
+            Value::Array(mut events) => events.remove(0),
+            event => event,
+        };
         if event["type"] == "comment" {
             return (event, packed);
         }
@@ -77,7 +80,7 @@ fn a_long_frame_goes_compressed_to_those_who_offered_and_says_the_same_to_all() 
     let metrics = &stage.metrics;
     assert_eq!(read(&metrics.packed), 1);
     let (saved, sent) = (read(&metrics.saved), read(&metrics.bytes[Transport::WebSocket as usize]));
-    assert!(saved > 700 && sent < 1_600, "{saved} bytes saved, {sent} sent");
+    assert!(saved > 700 && sent < 2_000, "{saved} bytes saved, {sent} sent");
     assert!(read(&metrics.packing_ns) > 0);
 }
 
@@ -88,8 +91,10 @@ fn one_compression_serves_everyone_on_a_worker() {
     stage.seated("a", 5);
     stage.comment("a", &"x".repeat(LONG));
     let seen: Vec<(Value, bool)> = viewers.iter_mut().map(comment).collect();
-    assert!(seen.iter().all(|one| *one == seen[0] && one.1));
-    assert_eq!((read(&stage.metrics.encoded), read(&stage.metrics.packed)), (1, 5));
+    assert!(seen.iter().all(|(event, packed)| *packed && event["event_id"] == seen[0].0["event_id"]));
+    // Twice where the number of viewers rides along for those who were not told it yet.
+    assert!(read(&stage.metrics.encoded) <= 2);
+    assert_eq!(read(&stage.metrics.packed), 5);
 }
 
 #[test]
