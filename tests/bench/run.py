@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -151,6 +152,35 @@ def fanout() -> None:
         pace = report["frames"] / 2000 / report["seconds"]
         bare.append(Bare("ws", 2000, round(pace, 2), seconds, size, max(1, round(frames))).figures["cpu_us_per_send"])
     say_pairs("fanout-merged-ws", ours, bare, frame_bytes=size, comments_a_frame=frames, cpu_us_per_delivery=spread(per_delivery))
+
+
+def deflate() -> None:
+    """Egress and CPU of the server with permessage-deflate agreed on and without, in interleaved pairs: merged frames and single comments."""
+    shapes = {
+        "merged": ["--viewers", "2000", "--rate", "400", "--burst", "40", "--merge-ms", "100"],
+        "unmerged": ["--viewers", "2000", "--rate", "20", "--merge-ms", "0", "--body-bytes", "100"],
+        "small-rooms": ["--viewers", "200", "--rooms", "20", "--rate", "100", "--burst", "40", "--merge-ms", "100"],
+    }
+    for shape, words in shapes.items():
+        cpu: dict[bool, list[float]] = {True: [], False: []}
+        size: dict[bool, float] = {}
+        packing = []
+        for _ in range(PAIRS):
+            for on in (True, False):
+                with Server(BINARY) as server:
+                    report = load(server, *words, "--seconds", "8", *(["--deflate"] if on else []))
+                    page = urllib.request.urlopen(f"{server.url}/metrics").read().decode()
+                metric = {k: float(v) for k, v in (line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))}
+                frames = metric['grandstand_gateway_frames_total{transport="websocket"}']
+                size[on] = metric['grandstand_gateway_frame_bytes_total{transport="websocket"}'] / frames
+                cpu[on].append(report["server"]["cpu_us_per_delivery"])
+                if on:
+                    packing.append(metric["grandstand_gateway_deflate_seconds_total"] * 1e6 / frames)
+        ratios = [a / b for a, b in zip(cpu[True], cpu[False], strict=True)]
+        say(
+            f"deflate-{shape}", pairs=PAIRS, frame_bytes_on=size[True], frame_bytes_off=size[False], cpu_ratio=spread(ratios),
+            cpu_us_per_delivery_on=spread(cpu[True]), cpu_us_per_delivery_off=spread(cpu[False]), compress_us_per_frame_sent=spread(packing),
+        )
 
 
 def accept() -> None:
@@ -439,7 +469,7 @@ def peers() -> None:
     beside.peers(say)
 
 
-FIGURES = [memory, delivery, fanout, accept, slow, storm_short, storm, crowd, idle, publish, latency, snapshot, recovery, http2, peers, build]
+FIGURES = [memory, delivery, fanout, deflate, accept, slow, storm_short, storm, crowd, idle, publish, latency, snapshot, recovery, http2, peers, build]
 
 
 def main(only: list[str]) -> None:

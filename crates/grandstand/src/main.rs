@@ -175,6 +175,9 @@ struct LoadArgs {
     /// A fixed merge window for the rooms, instead of one by their size.
     #[arg(long)]
     merge_ms: Option<u32>,
+    /// WebSocket viewers offer permessage-deflate, as browsers do.
+    #[arg(long)]
+    deflate: bool,
     /// So many comments due at one moment, at the same rate.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     burst: u32,
@@ -313,6 +316,7 @@ fn load(args: &LoadArgs) -> Result<ExitCode> {
         body_bytes: args.body_bytes,
         idle: args.idle,
         merge_ms: args.merge_ms,
+        deflate: args.deflate,
         burst: args.burst,
         viewer_tokens,
         slow: (args.slow_share > 0.0)

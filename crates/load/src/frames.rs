@@ -10,6 +10,8 @@ pub enum Cut<'a> {
     More,
     /// A text to read, and how many bytes it took with its wrapping.
     Text(&'a [u8], usize),
+    /// A text that is still compressed.
+    Deflated(&'a [u8], usize),
     Ping(&'a [u8], usize),
     /// A WebSocket close frame.
     Close(Option<u16>, usize),
@@ -45,6 +47,7 @@ pub fn websocket(bytes: &[u8]) -> Cut<'_> {
     let used = head + len;
     match first {
         0x81 => Cut::Text(body, used),
+        0xc1 => Cut::Deflated(body, used),
         0x89 => Cut::Ping(body, used),
         0x8a => Cut::Nothing(used),
         0x88 => Cut::Close(body.get(..2).map(|b| u16::from_be_bytes([b[0], b[1]])), used),

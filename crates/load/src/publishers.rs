@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use grandstand_client::http::read_head;
+use grandstand_core::rng::Rng;
 use grandstand_wire::ws::{Opcode, write_masked_frame};
 use hdrhistogram::Histogram;
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -256,8 +257,7 @@ impl Publishers {
         let connection = &mut self.connections[slot];
         let Some(at_us) = connection.waiting.get(&key) else { return };
         let user = key % USERS;
-        let fill = "the crowd goes on and on and on about everything it sees on the pitch, ".repeat(8);
-        let fill = &fill[..(self.settings.body_bytes as usize).saturating_sub(18).min(fill.len())];
+        let fill = words(key, (self.settings.body_bytes as usize).saturating_sub(18).min(480));
         let frame = format!(
             r#"{{"op":"publish","client_msg_id":"l-{key}","body":"{at_us} {fill}","as":{{"id":"load-{user}","name":"Load {user}","badges":[]}}}}"#
         );
@@ -324,6 +324,7 @@ impl Publishers {
                     self.answers(slot, text)?;
                     at += used;
                 }
+                Cut::Deflated(..) => bail!("a compressed frame that nobody asked for"),
                 Cut::Close(code, _) => bail!("the server closed a publisher with {code:?}"),
                 Cut::Fault(what) => bail!("{what}"),
             }
@@ -423,4 +424,23 @@ fn post_scores(settings: &Settings, start_us: u64, stop: &AtomicBool) -> Result<
             }
         }
     }
+}
+const WORDS: [&str; 64] = [
+    "what", "a", "goal", "that", "was", "never", "offside", "the", "keeper", "had", "no", "chance", "come", "on",
+    "referee", "penalty", "lol", "still", "time", "for", "one", "more", "how", "did", "he", "miss", "from", "there",
+    "unreal", "pass", "best", "game", "of", "season", "so", "far", "everyone", "is", "singing", "here", "var", "again",
+    "please", "not", "extra", "get", "him", "off", "who", "else", "watching", "at", "work", "my", "heart", "cannot",
+    "take", "this", "corner", "now", "left", "wing", "wide", "open",
+];
+
+/// So many bytes of words, other ones for each key: comments that are alike would flatter a server that compresses.
+fn words(key: u64, bytes: usize) -> String {
+    let mut rng = Rng::new(key);
+    let mut text = String::with_capacity(bytes + 12);
+    while text.len() < bytes {
+        text.push_str(WORDS[rng.below(WORDS.len() as u64) as usize]);
+        text.push(' ');
+    }
+    text.truncate(bytes);
+    text
 }

@@ -109,6 +109,8 @@ pub struct Settings {
     /// Connect and hold; nothing is published.
     pub idle: bool,
     pub merge_ms: Option<u32>,
+    /// WebSocket viewers offer permessage-deflate, as browsers do.
+    pub deflate: bool,
     /// A viewer's token by its number, from `first_viewer` on; anonymous where there is none.
     pub viewer_tokens: Vec<String>,
     pub slow: Option<Slow>,
@@ -144,6 +146,7 @@ impl Settings {
             body_bytes: 60,
             idle: false,
             merge_ms: None,
+            deflate: false,
             viewer_tokens: Vec::new(),
             slow: None,
             storm: None,
@@ -182,7 +185,11 @@ impl Settings {
         match transport {
             Transport::Ws | Transport::Mix => {
                 let upgrade = self.upgrade(room, token);
-                format!("{}{resume}\r\n", upgrade.strip_suffix("\r\n").unwrap_or(&upgrade))
+                let offer = match self.deflate {
+                    true => "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n",
+                    false => "",
+                };
+                format!("{}{offer}{resume}\r\n", upgrade.strip_suffix("\r\n").unwrap_or(&upgrade))
             }
             Transport::Sse => {
                 format!(

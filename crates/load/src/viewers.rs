@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use grandstand_client::http::read_head;
 use grandstand_core::rng::Rng;
-use grandstand_wire::ws::{Opcode, write_masked_frame};
+use grandstand_wire::deflate::Inflater;
+use grandstand_wire::ws::{Incoming, Opcode, Packed, write_masked_frame};
 use hdrhistogram::Histogram;
 use mio::{Events, Interest, Poll, Token, Waker};
 use serde::{Deserialize, Serialize};
@@ -152,6 +153,9 @@ pub struct Viewers {
     poll: Poll,
     viewers: Vec<Viewer>,
     cache: HashMap<u32, [Cached; 2]>,
+    inflater: Inflater,
+    /// The last compressed frame and what it says.
+    opened: (Vec<u8>, Vec<u8>),
     /// When whom to connect (again).
     due: BinaryHeap<Reverse<(Instant, u32)>>,
     n_connecting: usize,
@@ -217,6 +221,8 @@ impl Viewers {
             poll,
             viewers,
             cache: HashMap::new(),
+            inflater: Inflater::default(),
+            opened: (Vec::new(), Vec::new()),
             due,
             n_connecting: 0,
             n_open: 0,
@@ -619,6 +625,14 @@ impl Viewers {
                     Step::Gone
                 }
             }
+            Cut::Deflated(packed, used) => {
+                let Some(text) = self.open(packed) else {
+                    return self.fault(slot, "a compressed frame that cannot be read");
+                };
+                let alive = self.text(slot, &text);
+                self.opened.1 = text;
+                if alive { Step::Used(used) } else { Step::Gone }
+            }
             Cut::Ping(body, used) => {
                 let mut pong = Vec::new();
                 write_masked_frame(Opcode::Pong, true, body, [1, 2, 3, 4], &mut pong);
@@ -638,6 +652,20 @@ impl Viewers {
             }
             Cut::Fault(what) => self.fault(slot, what),
         }
+    }
+
+    /// What a compressed frame says. The last one is kept: a frame comes to all viewers of a room with the same bytes.
+    fn open(&mut self, packed: &[u8]) -> Option<Vec<u8>> {
+        if self.opened.0 == packed {
+            return Some(std::mem::take(&mut self.opened.1));
+        }
+        if !self.settings.deflate {
+            return None;
+        }
+        let body = Packed { is_text: false, body: packed.to_vec() };
+        let Ok(Incoming::Binary(text)) = self.inflater.open(body, 16 << 20) else { return None };
+        self.opened.0 = packed.to_vec();
+        Some(text)
     }
 
     fn fault(&mut self, slot: usize, what: &str) -> Step {
