@@ -116,7 +116,7 @@ fn list() -> Vec<(u8, &'static str, Vec<Place>)> {
             26,
             "all connections taken",
             vec![
-                Test(HERE, "a26_without_descriptors_those_inside_are_served_and_those_outside_get_in_later"),
+                Test(HERE, "a26_without_descriptors_those_inside_are_served_and_everyone_outside_is_told"),
                 Test(GATEWAY, "a26_a_users_streams_are_counted_over_transports_and_given_back"),
                 Test(DOORS, "a26_a_stream_beyond_the_rate_is_refused_readably_on_every_rung"),
             ],
