@@ -15,6 +15,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::hmac;
@@ -62,7 +63,13 @@ pub struct Tickets {
     started: Wall,
     stubs: Mutex<HashMap<StubId, Stub>>,
     /// Where several processes take tickets: a file for each torn one, in a folder they share.
-    torn: Option<PathBuf>,
+    torn: Option<Folder>,
+}
+
+struct Folder {
+    path: PathBuf,
+    /// When this process last took away what no ticket can resume any more.
+    swept: Mutex<Wall>,
 }
 
 struct Stub {
@@ -91,15 +98,9 @@ impl Tickets {
     /// Errors: the folder cannot be made or read.
     pub fn shared(secret: &[u8; 32], started: Wall, folder: PathBuf) -> io::Result<Tickets> {
         fs::create_dir_all(&folder)?;
-        // What no ticket can resume any more.
-        for entry in fs::read_dir(&folder)? {
-            let entry = entry?;
-            if entry.metadata()?.modified()?.elapsed().is_ok_and(|age| age > RESUMES_FOR) {
-                // Another process may have been quicker.
-                let _ = fs::remove_file(entry.path());
-            }
-        }
-        Ok(Tickets { torn: Some(folder), ..Tickets::new(secret, started) })
+        sweep(&folder, started)?;
+        let torn = Some(Folder { path: folder, swept: Mutex::new(started) });
+        Ok(Tickets { torn, ..Tickets::new(secret, started) })
     }
 
     /// A ticket for `room`, in the name of a verified token's claims.
@@ -141,9 +142,13 @@ impl Tickets {
             None => {
                 let mut unused = now.since(sold) <= UNUSED_FOR;
                 let mut resumed = false;
+                let outlived_us = resumes && sold < self.started && now.since(self.started) <= RESUMES_FOR;
                 if let Some(folder) = &self.torn {
-                    match tear(&folder.join(&body.stub), identity.ends_at()) {
-                        Ok(Torn::Now) => {}
+                    let path = folder.path.join(&body.stub);
+                    // Only what is taken is torn: a torn ticket resumes.
+                    let torn = if unused || outlived_us { tear(&path, identity.ends_at()) } else { look(&path) };
+                    match torn {
+                        Ok(Torn::Now | Torn::Not) => {}
                         Ok(Torn::Before { broke }) => {
                             unused = false;
                             resumed = resumes && now.since(broke) <= RESUMES_FOR;
@@ -153,8 +158,8 @@ impl Tickets {
                             return Err(Fault::Full);
                         }
                     }
+                    folder.keep(now);
                 }
-                let outlived_us = resumes && sold < self.started && now.since(self.started) <= RESUMES_FOR;
                 if !unused && !outlived_us && !resumed {
                     return Err(Fault::Spent);
                 }
@@ -177,7 +182,7 @@ impl Tickets {
             stub.n_live = stub.n_live.saturating_sub(1);
             stub.broke = now;
             if let (Some(folder), 0) = (&self.torn, stub.n_live) {
-                let path = folder.join(URL_SAFE_NO_PAD.encode(id.0));
+                let path = folder.path.join(URL_SAFE_NO_PAD.encode(id.0));
                 let broke = SystemTime::UNIX_EPOCH + Duration::from_millis(now.0);
                 // Without it the ticket resumes as long as its token lasts.
                 let _ = File::options().write(true).open(path).and_then(|file| file.set_modified(broke));
@@ -197,7 +202,45 @@ impl Tickets {
     }
 }
 
+impl Folder {
+    /// Sweeps it every two minutes, on a thread of its own: a worker has no time to read a folder.
+    fn keep(&self, now: Wall) {
+        {
+            let mut swept = self.swept.lock().expect("no holder of this lock can panic");
+            if now.since(*swept) < RESUMES_FOR {
+                return;
+            }
+            *swept = now;
+        }
+        let path = self.path.clone();
+        let sweeps = thread::Builder::new().name("torn-tickets".to_owned()).spawn(move || {
+            if let Err(fault) = sweep(&path, now) {
+                tracing::warn!(%fault, "the folder of torn tickets could not be swept");
+            }
+        });
+        if let Err(fault) = sweeps {
+            tracing::warn!(%fault, "no thread to sweep the folder of torn tickets");
+        }
+    }
+}
+
+/// Takes away what no ticket can resume any more.
+fn sweep(folder: &Path, now: Wall) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        // Another process may have been quicker.
+        if let Torn::Before { broke } = look(&path)?
+            && now.since(broke) > RESUMES_FOR
+        {
+            let _ = fs::remove_file(path);
+        }
+    }
+    Ok(())
+}
+
 enum Torn {
+    /// By nobody yet.
+    Not,
     Now,
     /// By this process or another. `broke`: when its last stream ended, in the future while one lives.
     Before {
@@ -210,11 +253,19 @@ fn tear(path: &Path, ends_at: Wall) -> io::Result<Torn> {
     let at = |wall: Wall| SystemTime::UNIX_EPOCH + Duration::from_millis(wall.0);
     match File::options().write(true).create_new(true).mode(0o600).open(path) {
         Ok(file) => file.set_modified(at(ends_at)).map(|()| Torn::Now),
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-            let modified = fs::metadata(path)?.modified()?;
-            let since = modified.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => look(path),
+        Err(e) => Err(e),
+    }
+}
+
+/// What became of a ticket, without tearing it.
+fn look(path: &Path) -> io::Result<Torn> {
+    match fs::metadata(path) {
+        Ok(meta) => {
+            let since = meta.modified()?.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             Ok(Torn::Before { broke: Wall(since.as_millis() as u64) })
         }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Torn::Not),
         Err(e) => Err(e),
     }
 }
@@ -238,7 +289,7 @@ fn claims_of(identity: &Identity) -> Claims {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use grandstand_core::names::RoomId;
     use grandstand_core::time::Wall;
@@ -267,6 +318,38 @@ mod tests {
         two.ended(second, at(10));
         assert!(process().admit(&ticket, &room, true, at(100)).is_ok());
         assert_eq!(process().admit(&ticket, &room, true, at(131)).unwrap_err(), Fault::Spent);
+    }
+
+    #[test]
+    fn a_ticket_that_came_too_late_is_not_torn_into_one_that_resumes() {
+        let (_, ticket, room) = office();
+        let folder = tempfile::tempdir().unwrap();
+        let process = || Tickets::shared(&[7; 32], T0, folder.path().join("torn")).unwrap();
+        let (one, two) = (process(), process());
+        for (tickets, resumes) in [(&one, false), (&one, true), (&two, true), (&one, true)] {
+            assert_eq!(tickets.admit(&ticket, &room, resumes, at(31)).unwrap_err(), Fault::Spent);
+        }
+        assert_eq!(
+            std::fs::read_dir(folder.path().join("torn")).unwrap().count(),
+            0,
+            "what was refused leaves nothing"
+        );
+    }
+
+    #[test]
+    fn torn_tickets_that_nobody_can_resume_are_taken_away_while_the_server_runs() {
+        let (tickets, ticket, room) = office();
+        let folder = tempfile::tempdir().unwrap();
+        let process = Tickets::shared(&[7; 32], T0, folder.path().to_owned()).unwrap();
+        let stub = process.admit(&ticket, &room, false, at(1)).unwrap().stub;
+        process.ended(stub, at(10));
+        let identity = Claims::new("v", at(200), Duration::from_secs(900)).identity().unwrap();
+        process.admit(&tickets.sell(&identity, &room, at(200)), &room, false, at(200)).unwrap();
+        let until = Instant::now() + Duration::from_secs(30);
+        while std::fs::read_dir(folder.path()).unwrap().count() != 1 {
+            assert!(Instant::now() < until, "the first ticket's file is still there");
+            std::thread::yield_now();
+        }
     }
 
     fn office() -> (Tickets, String, RoomId) {
