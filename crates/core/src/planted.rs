@@ -31,6 +31,8 @@ pub const ALL: &[(u32, &str)] = &[
     (29, "a resume is given the room's newest priority number"),
     (30, "an event that reaches a ring twice is held twice"),
     (31, "the ring answers a cursor from below its floor"),
+    (32, "a page put before a ring loses its edge: the event next to the floor"),
+    (33, "a ring begun anew is taken for whole: what came while it was out of touch is not read"),
 ];
 
 #[cfg(feature = "planted")]

@@ -12,6 +12,7 @@ use grandstand_core::time::Wall;
 use grandstand_core::viewer::walk::Skipped;
 
 use crate::history::{Begun, ClientIdx, Line, Seen, Snapshot, Wish};
+use crate::world::Survived;
 
 /// What may lie between the check of a comment and its id: a slow write before its own batch, and a verdict.
 const SLOW_MODE_SLACK: Duration = Duration::from_millis(1_900);
@@ -30,6 +31,9 @@ pub struct Weight {
     pub epochs: u64,
     /// Viewers closed as slow.
     pub slow: u64,
+    /// Told that their owner is away.
+    pub paused: u64,
+    pub survived: Survived,
 }
 
 struct Log<'a> {
@@ -257,6 +261,7 @@ fn check_viewers(log: &Log<'_>, history: &[Line], found: &mut Violations, weight
                 weight.delivered += events.len() as u64;
                 events.iter().for_each(|event| deliver(log, session, *client, room, event, found));
             }
+            Seen::Paused { .. } => weight.paused += 1,
             Seen::Snapshot { client, shot } => {
                 let session = sessions.entry(*client).or_default();
                 session.room = Some(shot.room.clone());

@@ -46,6 +46,10 @@ pub enum Seen {
         skipped: Option<Skipped>,
         events: Vec<Arc<Record>>,
     },
+    /// Told that the room's owner is away.
+    Paused {
+        client: ClientIdx,
+    },
     Snapshot {
         client: ClientIdx,
         shot: Arc<Snapshot>,

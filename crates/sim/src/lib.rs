@@ -67,6 +67,7 @@ fn judge(options: &Options, print: bool) -> Outcome {
     let (mut violations, mut weight) = checker::check(&world.storage, &world.history, &world.final_tops(), clocks_jump);
     violations.append(&mut world.broken);
     weight.slow = world.n_slow;
+    weight.survived = world.survived;
     let void = if weight.acks < ACKS_MIN {
         Some(format!("only {} acknowledged", weight.acks))
     } else if world.made.is_empty() {

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use grandstand_sim::options::{Fault, Options};
+use grandstand_sim::world::Survived;
 use grandstand_sim::{Outcome, run, scenarios, shrink};
 
 const USAGE: &str = "grandstand-sim [--seed N | --seeds A..B] [--seconds S] [--planted N] [--shrink] [--trace]
@@ -128,6 +129,7 @@ fn seeds(args: &Args) -> Result<()> {
         on_all_cores(args.seeds.clone(), |seed| run(&args.options(seed), args.planted, args.trace && single));
     let mut failed = 0;
     let mut made: BTreeMap<Fault, u64> = BTreeMap::new();
+    let (mut survived, mut paused) = (Survived::default(), 0);
     let (mut acks, mut resumes, mut snapshots, mut skipped, mut delivered, mut epochs, mut slow) =
         (0, 0, 0, 0, 0, 0, 0);
     for (seed, outcome) in &outcomes {
@@ -139,6 +141,8 @@ fn seeds(args: &Args) -> Result<()> {
         delivered += outcome.weight.delivered;
         epochs += outcome.weight.epochs;
         slow += outcome.weight.slow;
+        paused += outcome.weight.paused;
+        survived += outcome.weight.survived;
         if !outcome.passed() {
             failed += 1;
             tell(&args.options(*seed), outcome);
@@ -157,6 +161,11 @@ fn seeds(args: &Args) -> Result<()> {
          {resumes} resumes, {snapshots} snapshots required, {slow} closed as slow, {epochs} epochs",
         outcomes.len(),
         start.elapsed().as_secs_f64()
+    );
+    let Survived { viewers, joined, whole, pages, given_up, waited } = survived;
+    println!(
+        "owners that died alone: {viewers} viewers stayed, {paused} were told, {whole} rings were whole, {joined} were joined to the \
+         log, {pages} pages, {given_up} given up; {waited} cursors waited for a ring"
     );
     let faults: Vec<String> = made.iter().map(|(fault, n)| format!("{} {n}", fault.name())).collect();
     println!("faults: {}", faults.join(", "));

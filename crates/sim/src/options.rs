@@ -44,10 +44,12 @@ pub enum Fault {
     LongAway,
     SlowVerdict,
     BlockVerdict,
+    /// An owner dies alone: its gateway keeps its viewers and goes on with the next owner.
+    GatewaySurvives,
 }
 
 impl Fault {
-    pub const ALL: [(Fault, &'static str); 22] = [
+    pub const ALL: [(Fault, &'static str); 23] = [
         (Fault::Crash, "crash"),
         (Fault::CrashBeforeWrite, "crash-before-write"),
         (Fault::CrashAfterWrite, "crash-after-write"),
@@ -70,6 +72,7 @@ impl Fault {
         (Fault::LongAway, "long-away"),
         (Fault::SlowVerdict, "slow-verdict"),
         (Fault::BlockVerdict, "block-verdict"),
+        (Fault::GatewaySurvives, "gateway-survives"),
     ];
 
     pub fn name(self) -> &'static str {
@@ -80,7 +83,7 @@ impl Fault {
     }
 
     /// How often it comes when it is on, in a thousand chances. The chances are: a nemesis turn (each 250 ms), a batch, a
-    /// reply, a request, a link, a verdict, whichever the fault belongs to.
+    /// reply, a request, a link, a verdict, a death, whichever the fault belongs to.
     fn rate(self) -> u64 {
         match self {
             Fault::Crash | Fault::Zombie => 25,
@@ -96,6 +99,7 @@ impl Fault {
             Fault::LongAway => 60,
             Fault::SlowVerdict => 200,
             Fault::BlockVerdict => 100,
+            Fault::GatewaySurvives => 600,
         }
     }
 }
@@ -130,6 +134,8 @@ pub struct Plan {
     pub merge_ms: Option<u32>,
     /// Rooms judge comments before they are shown.
     pub moderated: bool,
+    /// Cursors from before a ring's floor wait for the ring to be filled.
+    pub shares_reads: bool,
 }
 
 impl Options {
@@ -142,14 +148,18 @@ impl Options {
         let drawn = 4 + rng.below(13);
         let n_clients = if self.clients_max == 0 { drawn } else { drawn.min(self.clients_max) };
         // Each seed has its own half of the faults, so that rare combinations are not drowned by crashes.
+        // What came to the model later is drawn apart: without it, a seed is the run it always was.
+        let mut apart = Rng::new(self.seed ^ 0x7375_7276_6976_6573);
         let mut rates = Vec::new();
         for (fault, _) in Fault::ALL {
+            let rng = if fault == Fault::GatewaySurvives { &mut apart } else { &mut rng };
             let on = rng.chance(1, 2) || matches!(fault, Fault::Disconnect);
             let scale = 1 + rng.below(3);
             if on && !self.off.contains(&fault) {
                 rates.push((fault, fault.rate() * scale / 2));
             }
         }
+        let shares_reads = rates.iter().any(|(fault, _)| *fault == Fault::GatewaySurvives);
         Plan {
             n_rooms: 1 + rng.below(2),
             n_clients,
@@ -160,6 +170,7 @@ impl Options {
             ring_bytes: [6_000, 40_000, 4 << 20][rng.below(3) as usize],
             merge_ms: [None, Some(50), Some(200)][rng.below(3) as usize],
             moderated: rng.chance(1, 3),
+            shares_reads: shares_reads && apart.chance(1, 2),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One process of the simulated server: an owner on the shared storage, and a gateway with its viewers.
+//! The processes of the simulated server: owners on the shared storage, and gateways with their viewers.
 //!
 //! The rules are the real ones, called directly; this file is the shell that a server is around them, as small as it can be.
 //! The storage is a sequence that anyone may append to, as a replicated log is: what lies in it is judged by the reader rule
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use grandstand_core::ids::{Epoch, EpochSpan, EventId, Position};
+use grandstand_core::ids::{Epoch, EpochSpan, EventId, Position, Pseq};
 use grandstand_core::names::{ClientMsgId, RoomId};
 use grandstand_core::owner::command::Tag;
 use grandstand_core::owner::{Owner, Settings};
@@ -22,7 +22,7 @@ use grandstand_core::viewer::session::Session;
 use grandstand_core::viewer::walk::Place;
 
 use crate::history::{ClientIdx, Snapshot};
-use crate::world::{ActorIdx, Event};
+use crate::world::{ActorIdx, Event, ProcessIdx};
 
 /// A connection; never used twice in a run.
 pub type ConnId = u64;
@@ -67,16 +67,70 @@ pub struct Process {
     /// Of each room, the places in `log` of what viewers are sent.
     served: BTreeMap<RoomId, Vec<usize>>,
     pub records_since_checkpoint: usize,
+}
+
+/// A process of viewers, linked to one owner. It may die with its owner or go on without it.
+pub struct Gateway {
+    pub state: State,
+    /// Whom it is linked to, as far as it knows; `None` while nobody is there.
+    pub owner: Option<ProcessIdx>,
+    /// Links it has had: what is asked over one is not answered over another.
+    pub n_links: u64,
+    pub n_requests: u64,
     pub rooms: BTreeMap<RoomId, Roster>,
     pub conns: BTreeMap<ConnId, Conn>,
 }
 
-/// A room's viewers on this process.
+impl Gateway {
+    pub fn new(owner: ProcessIdx) -> Gateway {
+        Gateway {
+            state: State::Running,
+            owner: Some(owner),
+            n_links: 1,
+            n_requests: 0,
+            rooms: BTreeMap::new(),
+            conns: BTreeMap::new(),
+        }
+    }
+}
+
+/// A room's viewers on one gateway.
 pub struct Roster {
     pub ring: Ring<Arc<Record>>,
     pub merge: MergeWindow,
     pub due: Option<Mono>,
+    /// The newest event of the room it was given or told of.
+    pub last_event: Position,
+    /// The link whose facts it stands on.
+    pub link: u64,
+    pub refill: Option<Refill>,
+    /// Cursors from before the floor that wait for the ring to be filled.
+    pub below: Vec<(ConnId, Position)>,
 }
+
+/// A ring that is being filled from the log, backwards.
+pub struct Refill {
+    pub request: u64,
+    pub asked_at: Mono,
+    /// The asked page ends here, at the ring's floor.
+    pub upto: Position,
+    /// The newest place the ring was ever given.
+    pub seen: Position,
+    /// What the ring was before it lost touch, to be joined in the end.
+    pub old: Option<Ring<Arc<Record>>>,
+}
+
+/// What an owner tells a gateway of a room when their link begins.
+#[derive(Clone, Debug)]
+pub struct RoomFacts {
+    pub room: RoomId,
+    pub head: Position,
+    pub last_event: Position,
+    pub pseq: Pseq,
+}
+
+/// A page of a room's past: the events after the position, and up to where it was asked.
+pub type Past = (Vec<Arc<Record>>, Position);
 
 pub struct Conn {
     pub client: ClientIdx,
@@ -145,8 +199,6 @@ impl Process {
             log: Vec::new(),
             served: BTreeMap::new(),
             records_since_checkpoint: 0,
-            rooms: BTreeMap::new(),
-            conns: BTreeMap::new(),
         };
         valid.into_iter().for_each(|record| process.note(record));
         process
@@ -248,17 +300,40 @@ impl Process {
         })
     }
 
-    /// The room's roster, subscribed when it is new.
-    pub fn roster(&mut self, room: &RoomId, limits: ring::Limits) -> &mut Roster {
-        let head = self.head();
+    /// The page of a room's events that ends at `upto`, at most `rows` of them, for a ring that was given all up to `seen`.
+    /// Errors: `None` when the log has not given out what the ring was given.
+    pub fn past(&self, room: &RoomId, upto: Position, seen: Position, rows: usize) -> Option<Past> {
+        if upto > self.head() || !resume::is_known(seen, self.head(), self.owner.epochs()) {
+            return None;
+        }
+        let mut rest = self.after(room, Position::START).rev().skip_while(|r| r.event_id().position() > upto);
+        let mut page: Vec<Arc<Record>> = rest.by_ref().take(rows).cloned().collect();
+        page.reverse();
+        let before =
+            |r: &Arc<Record>| Position::new(r.event_id().value() - 1).expect("one less than an id is a position");
+        let after = rest.next().and(page.first()).map_or(Position::START, before);
+        Some((page, after))
+    }
+
+    pub fn facts(&self, room: &RoomId) -> RoomFacts {
+        let pseq = self.owner.room(room).map(|v| v.pseq).unwrap_or_default();
+        RoomFacts { room: room.clone(), head: self.head(), last_event: self.last_event(room), pseq }
+    }
+
+    /// A roster for a room that nobody of the gateway has watched yet.
+    pub fn roster(&self, room: &RoomId, limits: ring::Limits, link: u64) -> Roster {
+        let RoomFacts { head, last_event, pseq, .. } = self.facts(room);
         let view = self.owner.room(room);
-        let pseq = view.map(|v| v.pseq).unwrap_or_default();
         let fixed = view.and_then(|v| v.settings.merge_ms).map(|ms| Duration::from_millis(ms.into()));
-        self.rooms.entry(room.clone()).or_insert_with(|| Roster {
+        Roster {
             ring: Ring::new(head, pseq, limits),
             merge: MergeWindow::new(fixed),
             due: None,
-        })
+            last_event,
+            link,
+            refill: None,
+            below: Vec::new(),
+        }
     }
 
     /// Whether a batch carries what only a take-over may begin with.

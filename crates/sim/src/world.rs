@@ -5,6 +5,7 @@
 
 mod clients;
 mod gateway;
+mod survive;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,10 +22,12 @@ use grandstand_core::viewer::walk::Skipped;
 
 use crate::history::{Begun, ClientIdx, Line, Seen, Snapshot};
 use crate::options::{Fault, Options, Plan};
-use crate::process::{Asker, ConnId, Process, ReadOn, Saved, State, take_backlog};
+use crate::process::{Asker, ConnId, Gateway, Past, Process, ReadOn, RoomFacts, Saved, State, take_backlog};
 use clients::{Actor, Client};
+pub use survive::Survived;
 
 pub type ProcessIdx = usize;
+pub type GatewayIdx = usize;
 pub type ActorIdx = usize;
 
 /// 2026-06-11, kick-off of a tournament; any time would do.
@@ -57,6 +60,12 @@ pub enum Down {
     NotAllowed {
         key: ClientMsgId,
     },
+    /// The feed is paused: to be asked again.
+    NotReady {
+        key: ClientMsgId,
+    },
+    /// The owner is away; nobody is sent home.
+    Paused,
     Pong,
     Closed {
         code: u16,
@@ -76,7 +85,7 @@ pub enum Up {
 #[derive(Clone, Debug)]
 pub enum Event {
     Arrive {
-        process: ProcessIdx,
+        gateway: GatewayIdx,
         conn: ConnId,
         client: ClientIdx,
         up: Up,
@@ -110,23 +119,44 @@ pub enum Event {
         fate: Fate,
     },
     Link {
+        gateway: GatewayIdx,
         process: ProcessIdx,
         records: Vec<Arc<Record>>,
     },
     MergeDue {
-        process: ProcessIdx,
+        gateway: GatewayIdx,
         room: RoomId,
     },
     Resume {
+        gateway: GatewayIdx,
         process: ProcessIdx,
         conn: ConnId,
         cursor: Position,
     },
     Page {
+        gateway: GatewayIdx,
         process: ProcessIdx,
         conn: ConnId,
         records: Vec<Arc<Record>>,
         upto: Position,
+    },
+    /// A gateway notices that its owner is gone.
+    Away {
+        gateway: GatewayIdx,
+        process: ProcessIdx,
+    },
+    /// A gateway is told how its rooms stand by the owner it has just been linked to.
+    Facts {
+        gateway: GatewayIdx,
+        process: ProcessIdx,
+        link: u64,
+        facts: Vec<RoomFacts>,
+    },
+    Past {
+        gateway: GatewayIdx,
+        room: RoomId,
+        request: u64,
+        page: Option<Past>,
     },
     Verdict {
         process: ProcessIdx,
@@ -137,7 +167,7 @@ pub enum Event {
         process: ProcessIdx,
     },
     GatewayTick {
-        process: ProcessIdx,
+        gateway: GatewayIdx,
     },
     ClientTick {
         client: ClientIdx,
@@ -181,8 +211,11 @@ pub struct World {
     pub storage: Vec<Arc<Record>>,
     saved: Saved,
     pub processes: Vec<Process>,
-    /// Where the front door leads.
+    pub gateways: Vec<Gateway>,
+    /// The newest owner.
     current: Option<ProcessIdx>,
+    /// Where the front door leads.
+    front: GatewayIdx,
     epoch: u32,
     next_conn: ConnId,
     pub clients: Vec<Client>,
@@ -195,6 +228,7 @@ pub struct World {
     pub made: BTreeMap<Fault, u64>,
     /// Viewers closed as slow.
     pub n_slow: u64,
+    pub survived: Survived,
     trace: u64,
     print: bool,
 }
@@ -211,7 +245,9 @@ impl World {
             storage: Vec::new(),
             saved: Saved::default(),
             processes: Vec::new(),
+            gateways: Vec::new(),
             current: None,
+            front: 0,
             epoch: 0,
             next_conn: 1,
             clients: Vec::new(),
@@ -221,6 +257,7 @@ impl World {
             broken: Vec::new(),
             made: BTreeMap::new(),
             n_slow: 0,
+            survived: Survived::default(),
             trace: 0xcbf2_9ce4_8422_2325,
             print,
             plan,
@@ -259,8 +296,15 @@ impl World {
                 State::Dead => return,
             }
         }
+        if let Some(gateway) = event.gateway() {
+            match (self.gateways[gateway].state, self.gateways[gateway].owner) {
+                (State::Running, _) => {}
+                (State::Paused, Some(process)) => return self.processes[process].backlog.push(event),
+                (State::Paused, None) | (State::Dead, _) => return,
+            }
+        }
         match event {
-            Event::Arrive { process, conn, client, up } => self.on_up(process, conn, client, up),
+            Event::Arrive { gateway, conn, client, up } => self.on_up(gateway, conn, client, up),
             Event::Down { client, conn, down } => self.on_down(client, conn, down),
             Event::Request { process, actor, ask, command } => {
                 if self.processes[process].started {
@@ -271,10 +315,17 @@ impl World {
             Event::AskSnapshot { process, client } => self.on_ask_snapshot(process, client),
             Event::Snapshot { client, shot } => self.on_snapshot(client, shot),
             Event::WriteDone { process, fate } => self.on_write_done(process, fate),
-            Event::Link { process, records } => self.on_link(process, records),
-            Event::MergeDue { process, room } => self.on_merge_due(process, &room),
-            Event::Resume { process, conn, cursor } => self.on_resume(process, conn, cursor),
-            Event::Page { process, conn, records, upto } => self.on_page(process, conn, records, upto),
+            Event::Link { gateway, process, records } => self.on_link(gateway, process, records),
+            Event::MergeDue { gateway, room } => self.on_merge_due(gateway, &room),
+            Event::Resume { gateway, process, conn, cursor } => self.on_resume(gateway, process, conn, cursor),
+            Event::Page { gateway, process, conn, records, upto } => {
+                if self.gateways[gateway].owner == Some(process) {
+                    self.on_page(gateway, conn, records, upto);
+                }
+            }
+            Event::Away { gateway, process } => self.on_away(gateway, process),
+            Event::Facts { gateway, process, link, facts } => self.on_facts(gateway, process, link, facts),
+            Event::Past { gateway, room, request, page } => self.on_past(gateway, &room, request, page),
             Event::Verdict { process, tag, verdict } => {
                 let (now, wall) = (self.now, self.wall(process));
                 self.processes[process].owner.on_verdict(tag, Some(verdict), now, wall);
@@ -286,7 +337,7 @@ impl World {
                 self.processes[process].owner.on_deadline(now, wall);
                 self.pump(process);
             }
-            Event::GatewayTick { process } => self.on_gateway_tick(process),
+            Event::GatewayTick { gateway } => self.on_gateway_tick(gateway),
             Event::ClientTick { client } => self.on_client_tick(client),
             Event::ActorTick { actor } => self.on_actor_tick(actor),
             Event::Nemesis => self.on_nemesis(),
@@ -363,7 +414,14 @@ impl World {
         let idx = self.processes.len();
         self.processes.push(process);
         self.current = Some(idx);
-        self.after(GATEWAY_EVERY, Event::GatewayTick { process: idx });
+        match self.survivor() {
+            Some(gateway) => self.front = gateway,
+            None => {
+                self.front = self.gateways.len();
+                self.gateways.push(Gateway::new(idx));
+                self.after(GATEWAY_EVERY, Event::GatewayTick { gateway: self.front });
+            }
+        }
         self.pump(idx);
     }
 
@@ -380,10 +438,18 @@ impl World {
         let dead = &mut self.processes[process];
         dead.state = State::Dead;
         dead.flight = None;
-        let conns = std::mem::take(&mut dead.conns);
-        for (conn, held) in conns {
-            let wait = self.draw(0, 30);
-            self.after(wait, Event::Down { client: held.client, conn, down: Down::Closed { code: 1006 } });
+        for gateway in self.linked_to(process) {
+            if self.fault(Fault::GatewaySurvives) {
+                let notices = self.draw(0, 30);
+                self.after(notices, Event::Away { gateway, process });
+                continue;
+            }
+            self.gateways[gateway].state = State::Dead;
+            let conns = std::mem::take(&mut self.gateways[gateway].conns);
+            for (conn, held) in conns {
+                let wait = self.draw(0, 30);
+                self.after(wait, Event::Down { client: held.client, conn, down: Down::Closed { code: 1006 } });
+            }
         }
         if self.current == Some(process) {
             let wait = self.draw(200, 1_200);
@@ -391,11 +457,25 @@ impl World {
         }
     }
 
+    /// A process stands still or goes on with those that are linked to it: the machine does.
+    fn set_state(&mut self, process: ProcessIdx, state: State) {
+        self.processes[process].state = state;
+        for gateway in self.linked_to(process) {
+            self.gateways[gateway].state = state;
+        }
+    }
+
+    /// The living gateways of an owner.
+    fn linked_to(&self, process: ProcessIdx) -> Vec<GatewayIdx> {
+        let linked = |g: &&Gateway| g.state != State::Dead && g.owner == Some(process);
+        (0..self.gateways.len()).filter(|idx| linked(&&self.gateways[*idx])).collect()
+    }
+
     fn thaw(&mut self, process: ProcessIdx) {
         if self.processes[process].state != State::Paused {
             return;
         }
-        self.processes[process].state = State::Running;
+        self.set_state(process, State::Running);
         for event in take_backlog(&mut self.processes[process]) {
             self.at(self.now, event);
         }
@@ -409,8 +489,9 @@ impl World {
         for process in 0..self.processes.len() {
             self.thaw(process);
             self.processes[process].clock_off_ms = 0;
-            self.processes[process].conns.values_mut().for_each(|conn| conn.stalled_until = None);
         }
+        let conns = self.gateways.iter_mut().flat_map(|gateway| gateway.conns.values_mut());
+        conns.for_each(|conn| conn.stalled_until = None);
         self.clients.iter_mut().for_each(|client| client.away_until = Mono(0));
         self.start();
     }
@@ -424,12 +505,12 @@ impl World {
             if self.fault(Fault::Crash) {
                 self.kill(process);
             } else if self.fault(Fault::Zombie) {
-                self.processes[process].state = State::Paused;
+                self.set_state(process, State::Paused);
                 let (back, replaced) = (self.draw(500, 6_000), self.draw(100, 1_500));
                 self.after(back, Event::Thaw { process });
                 self.after(replaced, Event::Start);
             } else if self.fault(Fault::WorkerCrash) {
-                self.crash_worker(process);
+                self.linked_to(process).first().copied().into_iter().for_each(|gateway| self.crash_worker(gateway));
             }
             if self.fault(Fault::ClockJump) {
                 self.processes[process].clock_off_ms = self.rng.below(10_000) as i64 - 5_000;
@@ -601,17 +682,27 @@ impl Event {
     /// Whose turn it is, where it is a process's.
     fn process(&self) -> Option<ProcessIdx> {
         match self {
-            Event::Arrive { process, .. }
-            | Event::Request { process, .. }
+            Event::Request { process, .. }
             | Event::AskSnapshot { process, .. }
             | Event::WriteDone { process, .. }
-            | Event::Link { process, .. }
-            | Event::MergeDue { process, .. }
-            | Event::Resume { process, .. }
-            | Event::Page { process, .. }
             | Event::Verdict { process, .. }
-            | Event::OwnerDeadline { process }
-            | Event::GatewayTick { process } => Some(*process),
+            | Event::OwnerDeadline { process } => Some(*process),
+            _ => None,
+        }
+    }
+
+    /// Whose turn it is, where it is a gateway's.
+    fn gateway(&self) -> Option<GatewayIdx> {
+        match self {
+            Event::Arrive { gateway, .. }
+            | Event::Link { gateway, .. }
+            | Event::MergeDue { gateway, .. }
+            | Event::Resume { gateway, .. }
+            | Event::Page { gateway, .. }
+            | Event::Away { gateway, .. }
+            | Event::Facts { gateway, .. }
+            | Event::Past { gateway, .. }
+            | Event::GatewayTick { gateway } => Some(*gateway),
             _ => None,
         }
     }
@@ -634,12 +725,12 @@ impl Event {
                 (9, *process as u64, u64::from(*fate == Fate::Written { twice: false }))
             }
             Event::Link { records, .. } => (10, records.len() as u64, last(records)),
-            Event::MergeDue { process, .. } => (11, *process as u64, 0),
+            Event::MergeDue { gateway, .. } => (11, *gateway as u64, 0),
             Event::Resume { conn, cursor, .. } => (12, *conn, cursor.value()),
             Event::Page { conn, upto, .. } => (13, *conn, upto.value()),
             Event::Verdict { tag, .. } => (14, *tag, 0),
             Event::OwnerDeadline { process } => (15, *process as u64, 0),
-            Event::GatewayTick { process } => (16, *process as u64, 0),
+            Event::GatewayTick { gateway } => (16, *gateway as u64, 0),
             Event::ClientTick { client } => (17, *client as u64, 0),
             Event::ActorTick { actor } => (18, *actor as u64, 0),
             Event::Nemesis => (19, 0, 0),
@@ -647,6 +738,9 @@ impl Event {
             Event::Thaw { process } => (21, *process as u64, 0),
             Event::Heal => (22, 0, 0),
             Event::LeaseEnd { process } => (23, *process as u64, 0),
+            Event::Away { gateway, process } => (24, *gateway as u64, *process as u64),
+            Event::Facts { gateway, link, .. } => (25, *gateway as u64, *link),
+            Event::Past { request, page, .. } => (26, *request, page.as_ref().map_or(0, |(r, _)| last(r))),
         }
     }
 
@@ -660,12 +754,17 @@ impl Event {
                 format!("client {client} conn {conn} <- events {} skipped {skipped:?}", ids(events))
             }
             Event::Down { client, conn, down } => format!("client {client} conn {conn} <- {down:?}"),
-            Event::Arrive { process, conn, client, up } => {
-                format!("client {client} conn {conn} -> process {process}: {up:?}")
+            Event::Arrive { gateway, conn, client, up } => {
+                format!("client {client} conn {conn} -> gateway {gateway}: {up:?}")
             }
-            Event::Link { process, records } => format!("process {process} link {}", ids(records)),
-            Event::Page { process, conn, records, upto } => {
-                format!("process {process} conn {conn} page {} upto {upto:?}", ids(records))
+            Event::Link { gateway, process, records } => {
+                format!("gateway {gateway} of process {process} link {}", ids(records))
+            }
+            Event::Past { gateway, room, page: Some((records, after)), .. } => {
+                format!("gateway {gateway} {room} past {} after {after:?}", ids(records))
+            }
+            Event::Page { gateway, conn, records, upto, .. } => {
+                format!("gateway {gateway} conn {conn} page {} upto {upto:?}", ids(records))
             }
             Event::Snapshot { client, shot } => format!("client {client} <- snapshot as of {:?}", shot.as_of),
             other => format!("{other:?}"),

@@ -93,7 +93,7 @@ pub fn rejoin<P>(ring: &Ring<P>, last: Position, head: Position, last_event: Pos
     if head < ring.head() || last_event < last || pseq < ring.pseq() {
         return Rejoin::Lost;
     }
-    let same = last_event == last && pseq == ring.pseq();
+    let same = (last_event == last && pseq == ring.pseq()) || planted(33);
     if same { Rejoin::Whole } else { Rejoin::Gap }
 }
 
@@ -174,7 +174,10 @@ impl<P> Ring<P> {
     /// no younger than what follows them.
     /// Errors: `false` when they do not join (ids out of order, a priority number that does not lead up to the next); nothing
     /// is changed then.
-    pub fn extend_back(&mut self, after: Position, past: Vec<Entry<P>>) -> bool {
+    pub fn extend_back(&mut self, after: Position, mut past: Vec<Entry<P>>) -> bool {
+        if planted(32) {
+            past.pop();
+        }
         let ids = past.iter().map(|entry| entry.id.position());
         let ordered = ids.clone().zip(ids.skip(1)).all(|(a, b)| a < b);
         let inside = past.first().is_none_or(|e| e.id.position() > after)

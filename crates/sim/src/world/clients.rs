@@ -17,7 +17,7 @@ use grandstand_core::time::Mono;
 use crate::history::{Begun, ClientIdx, Seen, Snapshot, Wish};
 use crate::options::Fault;
 use crate::process::ConnId;
-use crate::world::{ActorIdx, Down, Event, ProcessIdx, Up, World};
+use crate::world::{ActorIdx, Down, Event, GatewayIdx, ProcessIdx, Up, World};
 
 const CLIENT_EVERY: Duration = Duration::from_millis(100);
 /// A connection that says nothing for so long is given up.
@@ -30,7 +30,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(1_500);
 pub struct Client {
     pub room: RoomId,
     pub user: UserId,
-    pub conn: Option<(ProcessIdx, ConnId)>,
+    pub conn: Option<(GatewayIdx, ConnId)>,
     greeted: bool,
     hello_first: bool,
     cursor: Position,
@@ -130,7 +130,7 @@ impl World {
             self.hang_up(client);
         }
         let me = &mut self.clients[client];
-        let Some((process, conn)) = me.conn else {
+        let Some((gateway, conn)) = me.conn else {
             if now >= me.away_until {
                 self.connect(client);
             }
@@ -138,47 +138,52 @@ impl World {
         };
         if me.greeted && now.since(me.pinged) > PING_EVERY {
             me.pinged = now;
-            self.up(process, conn, client, Up::Ping);
+            self.up(gateway, conn, client, Up::Ping);
         }
         if self.clients[client].snapshot_min.is_some() && self.rng.chance(1, 3) {
             let wait = self.draw(1, 30);
-            self.after(wait, Event::AskSnapshot { process, client });
+            if let Some(process) = self.gateways[gateway].owner {
+                self.after(wait, Event::AskSnapshot { process, client });
+            }
         }
         if self.clients[client].greeted {
-            self.comment(client, process, conn);
+            self.comment(client, gateway, conn);
         }
     }
 
     fn connect(&mut self, client: ClientIdx) {
-        let Some(process) = self.current else { return };
+        if self.current.is_none() {
+            return;
+        }
+        let gateway = self.front;
         let conn = self.next_conn;
         self.next_conn += 1;
         let now = self.now;
         let me = &mut self.clients[client];
-        me.conn = Some((process, conn));
+        me.conn = Some((gateway, conn));
         me.greeted = false;
         (me.heard, me.pinged) = (now, now);
         let (cursor, hello_first) = (me.cursor, me.hello_first);
-        self.up(process, conn, client, Up::Open { cursor, hello_first });
+        self.up(gateway, conn, client, Up::Open { cursor, hello_first });
         if hello_first {
             // Behind the opening on the same connection.
-            self.at(now + Duration::from_millis(12), Event::Arrive { process, conn, client, up: Up::Hello { cursor } });
+            self.at(now + Duration::from_millis(12), Event::Arrive { gateway, conn, client, up: Up::Hello { cursor } });
         }
     }
 
-    fn up(&mut self, process: ProcessIdx, conn: ConnId, client: ClientIdx, up: Up) {
+    fn up(&mut self, gateway: GatewayIdx, conn: ConnId, client: ClientIdx, up: Up) {
         let wait = self.draw(1, 10);
-        self.after(wait, Event::Arrive { process, conn, client, up });
+        self.after(wait, Event::Arrive { gateway, conn, client, up });
     }
 
     pub(super) fn hang_up(&mut self, client: ClientIdx) {
         let me = &mut self.clients[client];
-        let Some((process, conn)) = me.conn.take() else { return };
+        let Some((gateway, conn)) = me.conn.take() else { return };
         me.greeted = false;
-        self.up(process, conn, client, Up::Gone);
+        self.up(gateway, conn, client, Up::Gone);
     }
 
-    fn comment(&mut self, client: ClientIdx, process: ProcessIdx, conn: ConnId) {
+    fn comment(&mut self, client: ClientIdx, gateway: GatewayIdx, conn: ConnId) {
         let now = self.now;
         let me = &mut self.clients[client];
         if me.pending.is_none() && now >= me.next_comment && !self.healed {
@@ -202,9 +207,9 @@ impl World {
         let up = Up::Publish { key: pending.key.clone(), text: pending.text.clone(), reply_to: pending.reply_to };
         if twice {
             let later = self.draw(1, 800);
-            self.after(later, Event::Arrive { process, conn, client, up: up.clone() });
+            self.after(later, Event::Arrive { gateway, conn, client, up: up.clone() });
         }
-        self.up(process, conn, client, up);
+        self.up(gateway, conn, client, up);
     }
 
     pub(super) fn on_down(&mut self, client: ClientIdx, conn: ConnId, down: Down) {
@@ -239,7 +244,9 @@ impl World {
                 let room = me.room.clone();
                 self.saw(Seen::Events { client, room, skipped, events });
             }
-            Down::NotAllowed { key } => {
+            // Its own wishes are asked again when their time comes.
+            Down::Paused => self.saw(Seen::Paused { client }),
+            Down::NotAllowed { key } | Down::NotReady { key } => {
                 if let Some(pending) = me.pending.as_mut().filter(|p| p.key == key) {
                     pending.next_try = now + RETRY_AFTER;
                 }

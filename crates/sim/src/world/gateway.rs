@@ -1,4 +1,4 @@
-//! The gateway's shell: connections, rosters and walks of one simulated process.
+//! The gateway's shell: connections, rosters and walks of the simulated gateways.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,15 +17,17 @@ use grandstand_core::viewer::walk::{Limits, Step, Walk, is_late};
 use crate::history::{Begun, ClientIdx};
 use crate::options::Fault;
 use crate::process::{Asker, Conn, ConnId, State, entry};
-use crate::world::{Down, Event, GATEWAY_EVERY, ProcessIdx, Up, WALL_BASE, World};
+use crate::world::{Down, Event, GATEWAY_EVERY, GatewayIdx, ProcessIdx, Up, WALL_BASE, World};
 
 /// Rows of one page: small, so that a catch-up has several.
-const PAGE_ROWS: usize = 7;
+pub(super) const PAGE_ROWS: usize = 7;
 /// Frames for one viewer in one turn; more than any ring of a run holds.
 const FRAMES_MAX: usize = 10_000;
+/// Between an owner and its gateways; nothing overtakes on it.
+pub(super) const LINK_WAIT: Duration = Duration::from_micros(300);
 
 impl World {
-    fn ring_limits(&self) -> ring::Limits {
+    pub(super) fn ring_limits(&self) -> ring::Limits {
         ring::Limits { bytes: self.plan.ring_bytes, ..ring::Limits::default() }
     }
 
@@ -33,26 +35,31 @@ impl World {
         Limits { plan_bytes: self.plan.plan_bytes, ..Limits::default() }
     }
 
-    /// What was committed goes to the gateway of the same process.
+    /// What was committed goes to every gateway of the owner.
     pub(super) fn publish(&mut self, process: ProcessIdx, records: Vec<Arc<Record>>) {
-        let wait = Duration::from_micros(300);
-        if self.fault(Fault::DoubleLink) {
-            let later = self.draw(1, 200);
-            self.after(later, Event::Link { process, records: records.clone() });
+        for gateway in self.linked_to(process) {
+            if self.fault(Fault::DoubleLink) {
+                let later = self.draw(1, 200);
+                self.after(later, Event::Link { gateway, process, records: records.clone() });
+            }
+            self.after(LINK_WAIT, Event::Link { gateway, process, records: records.clone() });
         }
-        self.after(wait, Event::Link { process, records });
     }
 
-    pub(super) fn on_link(&mut self, process: ProcessIdx, records: Vec<Arc<Record>>) {
+    pub(super) fn on_link(&mut self, gateway: GatewayIdx, process: ProcessIdx, records: Vec<Arc<Record>>) {
         let now = self.now;
+        if self.gateways[gateway].owner != Some(process) {
+            return;
+        }
         let Some(head) = records.last().map(|r| r.event_id().position()) else { return };
-        let rooms: Vec<RoomId> = self.processes[process].rooms.keys().cloned().collect();
+        let rooms: Vec<RoomId> = self.gateways[gateway].rooms.keys().cloned().collect();
         for room in rooms {
-            let roster = self.processes[process].rooms.get_mut(&room).expect("just listed");
+            let roster = self.gateways[gateway].rooms.get_mut(&room).expect("just listed");
             let mine = records.iter().filter(|r| r.room.as_ref() == Some(&room)).filter_map(|r| entry(r, now));
             let (mut any, mut closes) = (false, false);
             for entry in mine {
                 (any, closes) = (true, closes || entry.closes_window);
+                roster.last_event = roster.last_event.max(entry.id.position());
                 roster.ring.push(entry);
             }
             roster.ring.advance(head);
@@ -60,51 +67,52 @@ impl World {
                 continue;
             }
             match roster.merge.on_events(closes, now) {
-                Leave::Now => self.walk(process, &room),
+                Leave::Now => self.walk(gateway, &room),
                 Leave::At(_) => {
                     let due = roster.merge.deadline();
                     if let Some(due) = due.filter(|due| roster.due.is_none_or(|known| *due < known)) {
                         roster.due = Some(due);
-                        self.at(due, Event::MergeDue { process, room });
+                        self.at(due, Event::MergeDue { gateway, room });
                     }
                 }
             }
         }
     }
 
-    pub(super) fn on_merge_due(&mut self, process: ProcessIdx, room: &RoomId) {
+    pub(super) fn on_merge_due(&mut self, gateway: GatewayIdx, room: &RoomId) {
         let now = self.now;
-        let Some(roster) = self.processes[process].rooms.get_mut(room) else { return };
+        let Some(roster) = self.gateways[gateway].rooms.get_mut(room) else { return };
         roster.due = None;
         if roster.merge.deadline().is_some_and(|due| due <= now) {
-            self.walk(process, room);
+            self.walk(gateway, room);
         }
     }
 
-    fn walk(&mut self, process: ProcessIdx, room: &RoomId) {
+    pub(super) fn walk(&mut self, gateway: GatewayIdx, room: &RoomId) {
         let now = self.now;
-        let Some(roster) = self.processes[process].rooms.get_mut(room) else { return };
+        let Some(roster) = self.gateways[gateway].rooms.get_mut(room) else { return };
         roster.merge.on_walk(now);
         roster.due = None;
         let conns: Vec<ConnId> =
-            self.processes[process].conns.iter().filter(|(_, c)| c.room == *room).map(|(id, _)| *id).collect();
-        conns.into_iter().for_each(|conn| self.serve(process, conn));
+            self.gateways[gateway].conns.iter().filter(|(_, c)| c.room == *room).map(|(id, _)| *id).collect();
+        conns.into_iter().for_each(|conn| self.serve(gateway, conn));
     }
 
     /// Brings one viewer as far as its socket takes it.
-    fn serve(&mut self, process: ProcessIdx, id: ConnId) {
+    pub(super) fn serve(&mut self, gateway: GatewayIdx, id: ConnId) {
         let (now, limits) = (self.now, self.walk_limits());
         for _ in 0..FRAMES_MAX {
-            let host = &mut self.processes[process];
+            let host = &mut self.gateways[gateway];
             let Some(conn) = host.conns.get_mut(&id) else { return };
             let (Some(place), None) = (&mut conn.place, &conn.rest) else { return };
             let Some(roster) = host.rooms.get(&conn.room) else { return };
             let mut walk = Walk::new(&roster.ring, limits, now);
             match walk.step(place) {
                 Step::AtHead => return place.rest(walk.head()),
-                Step::Late => return self.close(process, id, 4200),
-                Step::BelowFloor if place.catch_up.is_none() => return self.close(process, id, 4200),
-                Step::BelowFloor => return self.ask_page(process, id),
+                Step::Late => return self.close(gateway, id, 4200),
+                Step::BelowFloor if roster.refill.is_some() => return,
+                Step::BelowFloor if place.catch_up.is_none() => return self.close(gateway, id, 4200),
+                Step::BelowFloor => return self.ask_page(gateway, id),
                 Step::Send(plan) => {
                     let entries = walk.entries(&plan);
                     // Nobody here writes under a shadow ban, so what is private is nobody's.
@@ -112,17 +120,17 @@ impl World {
                     place.advance(&plan);
                     if plan.skipped.is_some() || !events.is_empty() {
                         let down = Down::Events { skipped: plan.skipped, events };
-                        self.send(process, id, down, plan.priority_since);
+                        self.send(gateway, id, down, plan.priority_since);
                     }
                 }
             }
         }
     }
 
-    fn send(&mut self, process: ProcessIdx, id: ConnId, down: Down, priority_since: Option<Mono>) {
+    pub(super) fn send(&mut self, gateway: GatewayIdx, id: ConnId, down: Down, priority_since: Option<Mono>) {
         let wait = self.draw(1, 15);
         let when = self.now + wait;
-        let Some(conn) = self.processes[process].conns.get_mut(&id) else { return };
+        let Some(conn) = self.gateways[gateway].conns.get_mut(&id) else { return };
         if conn.stalled_until.is_some() {
             assert!(conn.rest.is_none(), "one frame's rest at most");
             conn.rest = Some((down, priority_since));
@@ -134,39 +142,47 @@ impl World {
         self.at(when, Event::Down { client, conn: id, down });
     }
 
-    fn close(&mut self, process: ProcessIdx, id: ConnId, code: u16) {
-        let Some(conn) = self.processes[process].conns.remove(&id) else { return };
+    pub(super) fn close(&mut self, gateway: GatewayIdx, id: ConnId, code: u16) {
+        let Some(conn) = self.gateways[gateway].conns.remove(&id) else { return };
         self.n_slow += u64::from(code == 4200);
         let when = self.now.max(conn.last_down);
         self.at(when, Event::Down { client: conn.client, conn: id, down: Down::Closed { code } });
     }
 
-    pub(super) fn on_up(&mut self, process: ProcessIdx, id: ConnId, client: ClientIdx, up: Up) {
+    /// What is not worth keeping for a socket that takes nothing.
+    pub(super) fn send_aside(&mut self, gateway: GatewayIdx, id: ConnId, down: Down) {
+        let stalled = self.gateways[gateway].conns.get(&id).is_some_and(|c| c.stalled_until.is_some());
+        if !stalled {
+            self.send(gateway, id, down, None);
+        }
+    }
+
+    pub(super) fn on_up(&mut self, gateway: GatewayIdx, id: ConnId, client: ClientIdx, up: Up) {
         let now = self.now;
         match up {
-            Up::Open { cursor, hello_first } => self.open(process, id, client, cursor, hello_first),
+            Up::Open { cursor, hello_first } => self.open(gateway, id, client, cursor, hello_first),
             Up::Gone => {
-                self.processes[process].conns.remove(&id);
+                self.gateways[gateway].conns.remove(&id);
             }
             Up::Hello { cursor } => {
                 let credential = Ok(Some(self.credential(client)));
                 let op = Op::Hello { credential, cursor };
-                let Some(conn) = self.processes[process].conns.get_mut(&id) else { return };
+                let Some(conn) = self.gateways[gateway].conns.get_mut(&id) else { return };
                 let action = conn.session.on_op(op, now, &mut self.rng);
-                self.act(process, id, action);
+                self.act(gateway, id, action);
             }
             Up::Ping => {
-                let Some(conn) = self.processes[process].conns.get_mut(&id) else { return };
+                let Some(conn) = self.gateways[gateway].conns.get_mut(&id) else { return };
                 let action = conn.session.on_op(Op::Ping, now, &mut self.rng);
-                self.act(process, id, action);
+                self.act(gateway, id, action);
             }
-            Up::Publish { key, text, reply_to } => self.on_publish(process, id, client, key, text, reply_to),
+            Up::Publish { key, text, reply_to } => self.on_publish(gateway, id, client, key, text, reply_to),
         }
     }
 
-    fn open(&mut self, process: ProcessIdx, id: ConnId, client: ClientIdx, cursor: Position, hello_first: bool) {
+    fn open(&mut self, gateway: GatewayIdx, id: ConnId, client: ClientIdx, cursor: Position, hello_first: bool) {
         let now = self.now;
-        if !self.processes[process].started {
+        if !self.gateways[gateway].owner.is_some_and(|process| self.processes[process].started) {
             return self.at(now, Event::Down { client, conn: id, down: Down::Closed { code: 4153 } });
         }
         let room = self.clients[client].room.clone();
@@ -181,8 +197,8 @@ impl World {
         let (session, action) = Session::new(start, now, &mut self.rng).expect("anonymous viewing is allowed");
         let conn =
             Conn { client, session, room, place: None, stalled_until: None, rest: None, paging: false, last_down: now };
-        self.processes[process].conns.insert(id, conn);
-        self.act(process, id, action);
+        self.gateways[gateway].conns.insert(id, conn);
+        self.act(gateway, id, action);
     }
 
     fn credential(&self, client: ClientIdx) -> Credential {
@@ -190,47 +206,59 @@ impl World {
         Credential { user: self.clients[client].user.clone(), exp, may_publish: true, exempt: false }
     }
 
-    fn act(&mut self, process: ProcessIdx, id: ConnId, action: Action) {
+    fn act(&mut self, gateway: GatewayIdx, id: ConnId, action: Action) {
         match action {
-            Action::Greet { room, cursor } => self.subscribe(process, id, room, cursor),
+            Action::Greet { room, cursor } => self.subscribe(gateway, id, room, cursor),
             Action::Pong => {
-                let down = Down::Pong;
-                let stalled = self.processes[process].conns.get(&id).is_some_and(|c| c.stalled_until.is_some());
-                if !stalled {
-                    self.send(process, id, down, None);
-                }
+                self.send_aside(gateway, id, Down::Pong);
             }
-            Action::Close(close) => self.close(process, id, close.code()),
+            Action::Close(close) => self.close(gateway, id, close.code()),
             _ => {}
         }
     }
 
     /// Registers first, then asks what the cursor is worth: nothing is lost between.
-    fn subscribe(&mut self, process: ProcessIdx, id: ConnId, room: RoomId, cursor: Position) {
+    fn subscribe(&mut self, gateway: GatewayIdx, id: ConnId, room: RoomId, cursor: Position) {
         let (now, limits) = (self.now, self.ring_limits());
         let window = Duration::from_secs(self.plan.resume_window.into());
-        let roster = self.processes[process].roster(&room, limits);
-        match resume::from_ring(&roster.ring, cursor, window, now, &[]) {
-            Some(answer) => self.greet(process, id, cursor, answer),
-            None => {
-                let wait = self.draw(1, 60);
-                self.after(wait, Event::Resume { process, conn: id, cursor });
+        let host = &mut self.gateways[gateway];
+        let Some(process) = host.owner else { return self.close(gateway, id, 4153) };
+        let link = host.n_links;
+        if !host.rooms.contains_key(&room) {
+            if self.processes[process].state == State::Dead {
+                // Nobody answers; the gateway will notice.
+                return;
             }
+            host.rooms.insert(room.clone(), self.processes[process].roster(&room, limits, link));
+        }
+        match resume::from_ring(&host.rooms[&room].ring, cursor, window, now, &[]) {
+            Some(answer) => self.greet(gateway, id, cursor, answer),
+            None if self.wait_for_past(gateway, id, &room, cursor) => {}
+            None => self.ask_resume(gateway, process, id, cursor),
         }
     }
 
-    pub(super) fn on_resume(&mut self, process: ProcessIdx, id: ConnId, cursor: Position) {
+    pub(super) fn ask_resume(&mut self, gateway: GatewayIdx, process: ProcessIdx, id: ConnId, cursor: Position) {
+        let wait = self.draw(1, 60);
+        self.after(wait, Event::Resume { gateway, process, conn: id, cursor });
+    }
+
+    pub(super) fn on_resume(&mut self, gateway: GatewayIdx, process: ProcessIdx, id: ConnId, cursor: Position) {
+        // Nobody answers: the gateway has noticed or will.
+        if self.gateways[gateway].owner != Some(process) || self.processes[process].state != State::Running {
+            return;
+        }
         let wall = self.wall(process);
-        let Some(conn) = self.processes[process].conns.get(&id) else { return };
+        let Some(conn) = self.gateways[gateway].conns.get(&id) else { return };
         if conn.place.is_some() {
             return;
         }
         let answer = self.processes[process].resume(&conn.room, cursor, wall);
-        self.greet(process, id, cursor, answer);
+        self.greet(gateway, id, cursor, answer);
     }
 
-    fn greet(&mut self, process: ProcessIdx, id: ConnId, asked: Position, answer: Answer) {
-        let Some(conn) = self.processes[process].conns.get_mut(&id) else { return };
+    pub(super) fn greet(&mut self, gateway: GatewayIdx, id: ConnId, asked: Position, answer: Answer) {
+        let Some(conn) = self.gateways[gateway].conns.get_mut(&id) else { return };
         conn.place = Some(answer.place());
         let (cursor, pseq) = answer.baseline();
         let (kind, skipped) = match answer {
@@ -238,25 +266,27 @@ impl World {
             Answer::Resumed { skipped, .. } => (Begun::Resumed, skipped),
             Answer::SnapshotRequired { .. } => (Begun::Snapshot, None),
         };
-        self.send(process, id, Down::Hello { asked, cursor, pseq, kind, skipped }, None);
-        self.serve(process, id);
+        self.send(gateway, id, Down::Hello { asked, cursor, pseq, kind, skipped }, None);
+        self.serve(gateway, id);
     }
 
-    fn ask_page(&mut self, process: ProcessIdx, id: ConnId) {
-        let host = &mut self.processes[process];
+    fn ask_page(&mut self, gateway: GatewayIdx, id: ConnId) {
+        let host = &mut self.gateways[gateway];
         let Some(conn) = host.conns.get_mut(&id) else { return };
         let Some(place) = conn.place.filter(|_| !std::mem::replace(&mut conn.paging, true)) else { return };
         let room = conn.room.clone();
-        let (records, upto) = host.page(&room, place.position, PAGE_ROWS);
+        // Who reads while the owner is away asks again when one is there.
+        let Some(process) = host.owner.filter(|p| self.processes[*p].state != State::Dead) else { return };
+        let (records, upto) = self.processes[process].page(&room, place.position, PAGE_ROWS);
         let copies = 1 + u64::from(self.fault(Fault::DoubleReply));
         for _ in 0..copies {
             let wait = self.draw(1, 40);
-            self.after(wait, Event::Page { process, conn: id, records: records.clone(), upto });
+            self.after(wait, Event::Page { gateway, process, conn: id, records: records.clone(), upto });
         }
     }
 
-    pub(super) fn on_page(&mut self, process: ProcessIdx, id: ConnId, records: Vec<Arc<Record>>, upto: Position) {
-        let Some(conn) = self.processes[process].conns.get_mut(&id) else { return };
+    pub(super) fn on_page(&mut self, gateway: GatewayIdx, id: ConnId, records: Vec<Arc<Record>>, upto: Position) {
+        let Some(conn) = self.gateways[gateway].conns.get_mut(&id) else { return };
         conn.paging = false;
         let (Some(place), None) = (&mut conn.place, &conn.rest) else { return };
         let wanted = |r: &&Arc<Record>| {
@@ -265,14 +295,14 @@ impl World {
         let events: Vec<Arc<Record>> = records.iter().filter(wanted).cloned().collect();
         place.advance_page(upto);
         if !events.is_empty() {
-            self.send(process, id, Down::Events { skipped: None, events }, None);
+            self.send(gateway, id, Down::Events { skipped: None, events }, None);
         }
-        self.serve(process, id);
+        self.serve(gateway, id);
     }
 
     fn on_publish(
         &mut self,
-        process: ProcessIdx,
+        gateway: GatewayIdx,
         id: ConnId,
         client: ClientIdx,
         key: ClientMsgId,
@@ -280,29 +310,38 @@ impl World {
         reply_to: Option<EventId>,
     ) {
         let now = self.now;
-        let Some(conn) = self.processes[process].conns.get_mut(&id) else { return };
+        let Some(conn) = self.gateways[gateway].conns.get_mut(&id) else { return };
         match conn.session.on_op(Op::Publish { room: None }, now, &mut self.rng) {
             Action::Publish { room } => {
                 let user = self.clients[client].user.clone();
                 let author =
                     Author { display: user.as_str().into(), user, badges: Arc::from([]), standing: Standing::Viewer };
                 let publish = Publish { room, author, client_msg_id: key.clone(), text, reply_to };
-                self.submit(process, Asker::Conn { conn: id, client, key }, Command::Publish(publish));
+                match self.gateways[gateway].owner {
+                    Some(process) if self.processes[process].state == State::Dead => {}
+                    Some(process) => {
+                        self.submit(process, Asker::Conn { conn: id, client, key }, Command::Publish(publish));
+                    }
+                    None => self.send_aside(gateway, id, Down::NotReady { key }),
+                }
             }
             Action::Refuse(_) => {
                 self.after(Duration::from_millis(1), Event::Down { client, conn: id, down: Down::NotAllowed { key } })
             }
-            other => self.act(process, id, other),
+            other => self.act(gateway, id, other),
         }
     }
 
-    pub(super) fn on_gateway_tick(&mut self, process: ProcessIdx) {
-        let (now, wall, limits) = (self.now, self.wall(process), self.walk_limits());
-        self.after(GATEWAY_EVERY, Event::GatewayTick { process });
-        self.processes[process].rooms.values_mut().for_each(|roster| roster.ring.trim(now));
-        let ids: Vec<ConnId> = self.processes[process].conns.keys().copied().collect();
+    pub(super) fn on_gateway_tick(&mut self, gateway: GatewayIdx) {
+        let wall = self.gateways[gateway].owner.map_or(Wall(WALL_BASE + self.now.0 / 1_000), |owner| self.wall(owner));
+        let (now, limits) = (self.now, self.walk_limits());
+        self.after(GATEWAY_EVERY, Event::GatewayTick { gateway });
+        self.look_for_owner(gateway);
+        self.keep_refills(gateway);
+        self.gateways[gateway].rooms.values_mut().for_each(|roster| roster.ring.trim(now));
+        let ids: Vec<ConnId> = self.gateways[gateway].conns.keys().copied().collect();
         for id in ids {
-            let host = &mut self.processes[process];
+            let host = &mut self.gateways[gateway];
             let Some(conn) = host.conns.get_mut(&id) else { continue };
             let action = conn.session.on_deadline(now, wall);
             if conn.stalled_until.is_some_and(|until| until <= now) || self.healed {
@@ -317,39 +356,41 @@ impl World {
                     .zip(conn.place)
                     .is_some_and(|(roster, place)| Walk::new(&roster.ring, limits, now).step(&place) == Step::Late);
             if behind || (late && conn.stalled_until.is_some()) {
-                self.close(process, id, 4200);
+                self.close(gateway, id, 4200);
                 continue;
             }
             if conn.stalled_until.is_none()
                 && let Some((down, since)) = conn.rest.take()
             {
-                self.send(process, id, down, since);
-                self.serve(process, id);
+                self.send(gateway, id, down, since);
+                self.serve(gateway, id);
             }
-            self.act(process, id, action);
+            self.act(gateway, id, action);
         }
     }
 
     pub(super) fn stall(&mut self, client: ClientIdx, until: Mono) {
-        let Some((process, id)) = self.clients[client].conn else { return };
-        if let Some(conn) = self.processes[process].conns.get_mut(&id) {
+        let Some((gateway, id)) = self.clients[client].conn else { return };
+        if let Some(conn) = self.gateways[gateway].conns.get_mut(&id) {
             conn.stalled_until = conn.stalled_until.max(Some(until));
         }
     }
 
-    pub(super) fn crash_worker(&mut self, process: ProcessIdx) {
-        let Some(room) = self.processes[process].rooms.keys().next().cloned() else { return };
+    pub(super) fn crash_worker(&mut self, gateway: GatewayIdx) {
+        let Some(room) = self.gateways[gateway].rooms.keys().next().cloned() else { return };
         let ids: Vec<ConnId> =
-            self.processes[process].conns.iter().filter(|(_, c)| c.room == room).map(|(id, _)| *id).collect();
-        ids.into_iter().for_each(|id| self.close(process, id, 1006));
-        self.processes[process].rooms.remove(&room);
+            self.gateways[gateway].conns.iter().filter(|(_, c)| c.room == room).map(|(id, _)| *id).collect();
+        ids.into_iter().for_each(|id| self.close(gateway, id, 1006));
+        self.gateways[gateway].rooms.remove(&room);
     }
 
-    /// Whether a client's connection stands on a process that runs.
+    /// Whether a client's connection stands on a gateway that runs and has an owner.
     pub(super) fn is_connected(&self, client: ClientIdx) -> bool {
-        self.clients[client].conn.is_some_and(|(process, id)| {
-            let host = &self.processes[process];
-            host.state == State::Running && host.conns.get(&id).is_some_and(|conn| conn.place.is_some())
+        self.clients[client].conn.is_some_and(|(gateway, id)| {
+            let host = &self.gateways[gateway];
+            host.state == State::Running
+                && host.owner.is_some()
+                && host.conns.get(&id).is_some_and(|conn| conn.place.is_some())
         })
     }
 }
