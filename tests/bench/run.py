@@ -31,14 +31,22 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 BINARY = str(TARGET / "release/grandstand")
 
 
-def load(server: Server, *args: str) -> dict:
+def begin_load(server: Server, *args: str) -> subprocess.Popen[str]:
     assert server.process
     command = [BINARY, "load", "--url", server.url, *server.ca, "--data", str(server.data), "--pid", str(server.process.pid), "--json", *args]
-    run = subprocess.run(command, capture_output=True, text=True)
-    report = json.loads(run.stdout) if run.stdout else {"checks": []}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def end_load(run: subprocess.Popen[str]) -> dict:
+    out, err = run.communicate()
+    report = json.loads(out) if out else {"checks": []}
     failed = [check for check in report["checks"] if check["failed"]]
-    assert run.returncode == 0, f"{' '.join(command)}\n{failed}\n{run.stderr[-3000:]}"
+    assert run.returncode == 0, f"{' '.join(map(str, run.args))}\n{failed}\n{err[-3000:]}"
     return report
+
+
+def load(server: Server, *args: str) -> dict:
+    return end_load(begin_load(server, *args))
 
 
 def say(name: str, **figures: object) -> None:
@@ -288,6 +296,46 @@ def crowd() -> None:
         verdict(all(held.values()), f"crowd-{transport}", held)
 
 
+NEIGHBOUR_RATE = float(os.environ.get("BENCH_NEIGHBOUR_RATE", "8"))
+
+
+def streams(server: Server) -> int:
+    page = urllib.request.urlopen(f"{server.url}/metrics").read().decode()
+    return sum(int(line.rsplit(" ", 1)[1]) for line in page.splitlines() if line.startswith("grandstand_gateway_streams{"))
+
+
+def neighbours() -> None:
+    """A ten-viewer room beside a room of 15 000 at full rate, both on the one worker: score events of the small room.
+
+    The large room's comments are not merged, 8 a second (`BENCH_NEIGHBOUR_RATE`): each is a walk of 15 000 sends. The small room has ten score
+    events a second for 20 s, first alone, then within the time in which the large one publishes. Verdict: with the neighbour, p99 below 50 ms.
+    """
+    viewers = scaled(15_000)
+    small = ["--viewers", "10", "--rate", "0", "--score-rate", "10", "--seconds", "20"]
+    alone, beside_it = [], []
+    for n in range(PAIRS):
+        with Server(BINARY, args=["--set", "workers=1"]) as server:
+            alone.append(load(server, *small)["scores"])
+            words = ["--viewers", str(viewers), "--rate", str(NEIGHBOUR_RATE), "--merge-ms", "0", "--seconds", "40"]
+            crowded = begin_load(server, *words)
+            deadline = time.monotonic() + 300
+            while streams(server) < viewers:
+                assert crowded.poll() is None and time.monotonic() < deadline, "the large room did not fill"
+                time.sleep(0.5)
+            neighbour = load(server, *small)
+            assert crowded.poll() is None, "the large room fell silent before the small one: the run proves nothing"
+            large = end_load(crowded)
+        beside_it.append(neighbour["scores"])
+        figures = {k: large[k] for k in ("viewers", "acked", "deliveries_per_second", "skipped", "comments", "reconnects")}
+        say("neighbours", round=n, small_alone=alone[-1], small=beside_it[-1], large=figures, cpu_percent=large["server"]["cpu_percent"])
+        given = large["delivered"] + large["skipped"]
+        assert given >= large["acked"] * viewers / 2, f"the large room was not at its rate: {figures}"
+    p99 = statistics.median(s["p99_ms"] for s in beside_it)
+    held = p99 < 50
+    say("neighbours-verdict", alone_p99_ms=spread([s["p99_ms"] for s in alone]), p99_ms=spread([s["p99_ms"] for s in beside_it]), held=held)
+    verdict(held, "neighbours", {"score p99 in the small room, ms": p99})
+
+
 def processes(pid: int) -> list[int]:
     """A process and those it started."""
     children = (Path("/proc") / str(pid) / "task" / str(pid) / "children").read_text().split()
@@ -469,7 +517,7 @@ def peers() -> None:
     beside.peers(say)
 
 
-FIGURES = [memory, delivery, fanout, deflate, accept, slow, storm_short, storm, crowd, idle, publish, latency, snapshot, recovery, http2, peers, build]
+FIGURES = [memory, delivery, fanout, deflate, accept, slow, storm_short, storm, crowd, neighbours, idle, publish, latency, snapshot, recovery, http2, peers, build]
 
 
 def main(only: list[str]) -> None:
