@@ -28,7 +28,7 @@ use grandstand_core::record::Lane;
 use grandstand_core::reject::{Code, Reject};
 use grandstand_core::time::Mono;
 
-use super::codec::{self, Down, Elsewhere, Frames, Hello, Order, Report, RoomNumbers, Status, Up};
+use super::codec::{self, Down, Elsewhere, Frames, Hello, LinkNumbers, Order, Report, RoomNumbers, Status, Up};
 use super::{
     ConnKey, Full, HttpFlow, HttpPart, HttpRequest, PROCESSES_MAX, Piece, ReadRefused, ReplyTo, ShardHandle, Tallies,
     ToWorker, WORKERS_A_PROCESS_MAX, WorkerId,
@@ -98,6 +98,15 @@ pub struct Host {
 struct Past {
     numbers: Vec<u64>,
     useless: u64,
+    /// By number, processes that lost their link and may live: they come back with all they ever counted.
+    left: HashMap<u8, Left>,
+}
+
+struct Left {
+    pid: u32,
+    numbers: Vec<u64>,
+    useless: u64,
+    counted: HashMap<RoomId, (u64, u64)>,
 }
 
 /// What the links came to since the start.
@@ -351,6 +360,7 @@ impl Host {
         self.give_up(&link);
         // Whoever gave it up before may have been followed by what was still read.
         deps.shard.gone(link.home());
+        link.close_flows();
         // An end without a word is how a process dies; the reason is its own.
         if said { result } else { Ok(()) }
     }
@@ -365,6 +375,7 @@ impl Host {
             }
         };
         tracing::info!(process = hello.process, pid = hello.pid, serial, "a gateway process is linked");
+        let reported = self.past().back(&hello);
         let link = Arc::new(Link {
             serial,
             hello,
@@ -374,7 +385,7 @@ impl Host {
             came: Condvar::new(),
             gone: AtomicBool::new(false),
             flows: Mutex::default(),
-            reported: Mutex::default(),
+            reported: Mutex::new(reported),
         });
         let _ = link.put(Down::Welcome);
         let _ = link.put(Down::Status(status_of(&deps.shard)));
@@ -461,7 +472,13 @@ impl Host {
                     flow.close();
                 }
             }
-            Up::Report(report) => link.reported().take(report, &deps.tallies),
+            Up::Report(report) => {
+                let mut reported = link.reported();
+                // After its end it is counted as it was then.
+                if !link.gone.load(Ordering::Acquire) {
+                    reported.take(report, &deps.tallies);
+                }
+            }
         }
         Ok(())
     }
@@ -471,17 +488,16 @@ impl Host {
         if link.gone.swap(true, Ordering::AcqRel) {
             return;
         }
-        self.links.write().expect("no holder of this lock can panic").remove(&link.serial);
+        {
+            // Together, so that no sum misses it or counts it twice.
+            let mut links = self.links.write().expect("no holder of this lock can panic");
+            links.remove(&link.serial);
+            self.past().leave(link);
+        }
         let _ = link.socket.shutdown(std::net::Shutdown::Both);
         link.close();
         link.shard.gone(link.home());
-        for (_, flow) in link.flows().drain() {
-            flow.close();
-        }
-        let report = link.reported().report.clone();
-        let mut past = self.past.lock().expect("no holder of this lock can panic");
-        past.useless += report.link.useless;
-        add_all(&mut past.numbers, &Metrics::counted(&report.numbers));
+        link.close_flows();
         tracing::info!(process = link.hello.process, serial = link.serial, "a gateway process is not linked any more");
     }
 
@@ -503,13 +519,13 @@ impl Host {
                 let sum = sums.get(&room).copied().unwrap_or_default();
                 let others = (sum.0.saturating_sub(own.0), sum.1.saturating_sub(own.1));
                 if reported.told.get(&room).copied().unwrap_or_default() != others {
-                    reported.told.insert(room.clone(), others);
                     changed.push(Elsewhere { room, viewers: others.0, held: others.1 });
                 }
             }
-            drop(reported);
-            if !changed.is_empty() {
-                let _ = link.put(Down::Elsewhere(changed));
+            let told: Vec<_> = changed.iter().map(|e| (e.room.clone(), (e.viewers, e.held))).collect();
+            // What finds no place now is told the next time.
+            if !changed.is_empty() && link.put(Down::Elsewhere(changed)).is_ok() {
+                reported.told.extend(told);
             }
         }
         // The shard's own process holds no viewer: its tallies are the sums.
@@ -517,6 +533,9 @@ impl Host {
             let (viewers, held) = sums.remove(&room).unwrap_or_default();
             tally.elsewhere.store(viewers, Ordering::Relaxed);
             tally.held_elsewhere.store(held, Ordering::Relaxed);
+            if viewers == 0 && held == 0 {
+                tallies.leave(&room, tally);
+            }
         }
         for (room, (viewers, held)) in sums {
             let tally = tallies.of(&room);
@@ -549,21 +568,31 @@ impl Host {
 
     /// What all gateway processes counted, those that are gone too, in the order of `Metrics::numbers`.
     pub fn numbers(&self) -> Vec<u64> {
-        let mut all = self.past.lock().expect("no holder of this lock can panic").numbers.clone();
-        for link in self.all() {
+        let links = self.links.read().expect("no holder of this lock can panic");
+        let past = self.past();
+        let mut all = past.numbers.clone();
+        for left in past.left.values() {
+            add_all(&mut all, &left.numbers);
+        }
+        for link in links.values() {
             add_all(&mut all, &link.reported().report.numbers);
         }
         all
     }
 
+    fn past(&self) -> std::sync::MutexGuard<'_, Past> {
+        self.past.lock().expect("no holder of this lock can panic")
+    }
+
     pub fn crossed(&self) -> Crossed {
-        let links = self.all();
-        let past = self.past.lock().expect("no holder of this lock can panic").useless;
+        let links = self.links.read().expect("no holder of this lock can panic");
+        let past = self.past();
+        let gone = past.useless + past.left.values().map(|left| left.useless).sum::<u64>();
         Crossed {
-            processes: links.iter().map(|l| l.hello.process).collect::<HashSet<_>>().len() as u64,
+            processes: links.values().map(|l| l.hello.process).collect::<HashSet<_>>().len() as u64,
             joined: self.serial.load(Ordering::Relaxed),
             batches: self.batches.load(Ordering::Relaxed),
-            useless: past + links.iter().map(|l| l.reported().report.link.useless).sum::<u64>(),
+            useless: gone + links.values().map(|l| l.reported().report.link.useless).sum::<u64>(),
             resets: self.resets.load(Ordering::Relaxed),
         }
     }
@@ -607,7 +636,51 @@ fn status_of(shard: &ShardHandle) -> Status {
     }
 }
 
+impl Past {
+    /// Keeps what a link's process has counted.
+    fn leave(&mut self, link: &Link) {
+        let reported = link.reported();
+        let left = Left {
+            pid: link.hello.pid,
+            numbers: Metrics::counted(&reported.report.numbers),
+            useless: reported.report.link.useless,
+            counted: reported.counted.clone(),
+        };
+        drop(reported);
+        if let Some(earlier) = self.left.insert(link.hello.process, left) {
+            self.end(&earlier);
+        }
+    }
+
+    /// A process that is linked again goes on where it left; of another one of its number nothing more comes.
+    fn back(&mut self, hello: &Hello) -> Reported {
+        match self.left.remove(&hello.process) {
+            Some(left) if left.pid == hello.pid => {
+                let link = LinkNumbers { useless: left.useless, ..LinkNumbers::default() };
+                let report = Report { numbers: left.numbers, link, rooms: Vec::new() };
+                Reported { report, counted: left.counted, ..Reported::default() }
+            }
+            Some(left) => {
+                self.end(&left);
+                Reported::default()
+            }
+            None => Reported::default(),
+        }
+    }
+
+    fn end(&mut self, left: &Left) {
+        self.useless += left.useless;
+        add_all(&mut self.numbers, &left.numbers);
+    }
+}
+
 impl Link {
+    fn close_flows(&self) {
+        for (_, flow) in self.flows().drain() {
+            flow.close();
+        }
+    }
+
     fn flows(&self) -> std::sync::MutexGuard<'_, HashMap<ConnKey, Arc<HttpFlow>>> {
         self.flows.lock().expect("no holder of this lock can panic")
     }
@@ -753,5 +826,95 @@ fn is_comments(down: &Down) -> bool {
     match down {
         Down::Mail(_, ToWorker::Batch(batch)) => batch.pieces.iter().all(|p| p.lane == Lane::Comment),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use grandstand_core::names::RoomId;
+
+    use super::codec::{self, Hello, LinkNumbers, Report, RoomNumbers, Up};
+    use super::{Deps, Host, Running, SOCKET, start};
+    use crate::link::{ShardEnds, ShardHandle, Tallies};
+    use crate::metrics::Metrics;
+    use std::sync::atomic::Ordering;
+
+    struct Stage {
+        host: Arc<Host>,
+        tallies: Tallies,
+        _ends: ShardEnds,
+        _running: Running,
+    }
+
+    fn stage(folder: &Path) -> Stage {
+        let (shard, _ends) = ShardHandle::new();
+        let (control, _) = tokio::sync::mpsc::channel(1);
+        let (host, tallies) = (Host::new(), Tallies::default());
+        let _running = start(host.clone(), folder, Deps { shard, control, tallies: tallies.clone() }).unwrap();
+        Stage { host, tallies, _ends, _running }
+    }
+
+    /// Process 0 as `pid`, which says what it counted since it started.
+    fn link(folder: &Path, pid: u32, accepted: u64, viewers: u32) -> UnixStream {
+        let build = env!("CARGO_PKG_VERSION").to_owned();
+        let hello = Hello { version: codec::VERSION, build, process: 0, n_workers: 1, pid };
+        let metrics = Metrics::new();
+        metrics.accepted.store(accepted, Ordering::Relaxed);
+        let room = RoomId::parse("a").unwrap();
+        let report = Report {
+            numbers: metrics.numbers(),
+            link: LinkNumbers { useless: accepted, ..LinkNumbers::default() },
+            rooms: vec![RoomNumbers { room, viewers, held: 0, delivered: accepted, skipped: 0 }],
+        };
+        let mut out = Vec::new();
+        codec::write_up(&Up::Hello(hello), &mut out).unwrap();
+        codec::write_up(&Up::Report(report), &mut out).unwrap();
+        let mut socket = UnixStream::connect(folder.join(SOCKET)).unwrap();
+        socket.write_all(&out).unwrap();
+        socket
+    }
+
+    fn until(what: &str, mut holds: impl FnMut() -> bool) {
+        let end = Instant::now() + Duration::from_secs(30);
+        while !holds() {
+            assert!(Instant::now() < end, "{what}");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn what_a_process_counted_is_counted_once_however_often_its_link_breaks() {
+        let folder = tempfile::tempdir().unwrap();
+        let stage = stage(folder.path());
+        let delivered = || {
+            let tally = stage.tallies.find(&RoomId::parse("a").unwrap());
+            tally.map_or(0, |tally| tally.delivered.load(Ordering::Relaxed))
+        };
+        let sums = || (Metrics::of_numbers(&stage.host.numbers()).accepted.into_inner(), stage.host.crossed().useless);
+        // The same process three times, and another one in its place.
+        for (pid, accepted, sum) in [(1, 5, 5), (1, 6, 6), (1, 9, 9), (2, 1, 10)] {
+            let socket = link(folder.path(), pid, accepted, 1);
+            until(&format!("{sums:?} {pid} {accepted}", sums = sums()), || sums() == (sum, sum) && delivered() == sum);
+            drop(socket);
+            until("it is gone", || stage.host.crossed().processes == 0);
+            assert_eq!((sums(), delivered()), ((sum, sum), sum));
+        }
+    }
+
+    #[test]
+    fn names_of_rooms_that_nobody_watches_any_more_cost_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let stage = stage(folder.path());
+        let watched = || stage.tallies.find(&RoomId::parse("a").unwrap()).is_some();
+        let socket = link(folder.path(), 1, 0, 1);
+        until("the room is watched", watched);
+        drop(socket);
+        until("the room is forgotten", || !watched());
     }
 }
