@@ -375,12 +375,13 @@ impl Host {
             }
         };
         tracing::info!(process = hello.process, pid = hello.pid, serial, "a gateway process is linked");
+        let (ours, writers) = (socket.try_clone()?, socket.try_clone()?);
         let reported = self.past().back(&hello);
         let link = Arc::new(Link {
             serial,
             hello,
             shard: deps.shard.clone(),
-            socket: socket.try_clone()?,
+            socket: ours,
             bag: Mutex::default(),
             came: Condvar::new(),
             gone: AtomicBool::new(false),
@@ -389,7 +390,7 @@ impl Host {
         });
         let _ = link.put(Down::Welcome);
         let _ = link.put(Down::Status(status_of(&deps.shard)));
-        let writer = (self.clone(), link.clone(), socket.try_clone()?);
+        let writer = (self.clone(), link.clone(), writers);
         thread::Builder::new().name("link-writer".to_owned()).spawn(move || {
             let (host, link, mut socket) = writer;
             if link.write(&mut socket).is_err() {
@@ -765,13 +766,12 @@ impl Link {
             out.clear();
             for down in &taken {
                 if let Err(fault) = codec::write_down(down, &mut out) {
-                    // Only an answer of control can be so long: its connection is told that it breaks off.
-                    tracing::error!(%fault, "an answer is too long for the link");
-                    if let Down::Mail(worker, ToWorker::Http { conn, .. }) = down {
-                        let part = HttpPart::Broken;
-                        let mail = Down::Mail(*worker, ToWorker::Http { conn: *conn, part });
-                        codec::write_down(&mail, &mut out).expect("this is short");
-                    }
+                    tracing::error!(%fault, "something is too long for the link");
+                    // An answer of control breaks off, and its connection is told so. Of anything else nobody would learn
+                    // that it is missing: the link is made anew, and rooms go on from the log.
+                    let Down::Mail(worker, ToWorker::Http { conn, .. }) = down else { return Err(broken(fault)) };
+                    let mail = Down::Mail(*worker, ToWorker::Http { conn: *conn, part: HttpPart::Broken });
+                    codec::write_down(&mail, &mut out).expect("this is short");
                 }
             }
             drop(taken);
@@ -835,15 +835,18 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::path::Path;
     use std::sync::Arc;
+    use std::sync::atomic::Ordering;
     use std::time::{Duration, Instant};
 
+    use grandstand_core::ids::{Epoch, EventId, Seq};
     use grandstand_core::names::RoomId;
+    use grandstand_core::record::{Audience, Lane};
+    use grandstand_core::time::Wall;
 
     use super::codec::{self, Hello, LinkNumbers, Report, RoomNumbers, Up};
-    use super::{Deps, Host, Running, SOCKET, start};
-    use crate::link::{ShardEnds, ShardHandle, Tallies};
+    use super::{Deps, HOME, Host, Running, SOCKET, start};
+    use crate::link::{Batch, Piece, ShardEnds, ShardHandle, Tallies, ToWorker, WorkerId};
     use crate::metrics::Metrics;
-    use std::sync::atomic::Ordering;
 
     struct Stage {
         host: Arc<Host>,
@@ -905,6 +908,30 @@ mod tests {
             until("it is gone", || stage.host.crossed().processes == 0);
             assert_eq!((sums(), delivered()), ((sum, sum), sum));
         }
+    }
+
+    #[test]
+    fn a_batch_that_no_frame_holds_ends_the_link_instead_of_going_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let stage = stage(folder.path());
+        let _socket = link(folder.path(), 1, 1, 1);
+        until("it is linked", || stage.host.crossed().processes == 1);
+        let piece = Piece {
+            id: EventId::at(Epoch::new(1).unwrap(), Seq::START),
+            lane: Lane::Priority,
+            ts: Wall(0),
+            closes_window: true,
+            pseq: None,
+            kind: "config",
+            json: vec![b' '; codec::FRAME_MAX].into(),
+            author: None,
+            audience: Audience::Everyone,
+            retracts: None,
+        };
+        let batch = Batch { room: RoomId::parse("a").unwrap(), pieces: vec![Arc::new(piece)] };
+        let home = WorkerId(1 << 16 | HOME);
+        assert!(stage.host.send(home, ToWorker::Batch(Arc::new(batch))).is_ok());
+        until("the link is given up", || stage.host.crossed().processes == 0);
     }
 
     #[test]
