@@ -35,7 +35,13 @@ impl TokenHash {
 pub struct Remembered {
     young: HashSet<Face>,
     old: HashSet<Face>,
+    /// How often all were forgotten.
+    age: Age,
 }
+
+/// Between two times that all were forgotten.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Age(u64);
 
 /// An identity, found by its token.
 struct Face(Arc<Identity>);
@@ -67,8 +73,23 @@ impl Remembered {
         Some(identity)
     }
 
-    /// Remembers who came with `identity.token`.
-    pub fn insert(&mut self, identity: Arc<Identity>) {
+    pub fn age(&self) -> Age {
+        self.age
+    }
+
+    /// Forgets all: what they were checked by does not hold any more.
+    pub fn forget(&mut self) {
+        *self = Remembered { age: Age(self.age.0 + 1), ..Remembered::default() };
+    }
+
+    /// Remembers who came with `identity.token`, unless all were forgotten since `checked`, when its check began.
+    pub fn insert_of(&mut self, checked: Age, identity: Arc<Identity>) {
+        if self.age == checked {
+            self.insert(identity);
+        }
+    }
+
+    fn insert(&mut self, identity: Arc<Identity>) {
         debug_assert_ne!(identity.token, TokenHash::default(), "it came with a token");
         if self.young.len() >= GENERATION {
             self.old = std::mem::take(&mut self.young);
@@ -91,6 +112,18 @@ mod tests {
     fn identity(token: usize) -> Arc<Identity> {
         let claims = Claims::new("u", Wall(0), Duration::from_secs(60));
         Arc::new(Identity { token: TokenHash::of(&token.to_string()), ..claims.identity().unwrap() })
+    }
+
+    #[test]
+    fn a_token_whose_check_began_before_all_were_forgotten_is_not_remembered() {
+        let mut remembered = Remembered::default();
+        let before = remembered.age();
+        remembered.insert_of(before, identity(1));
+        remembered.forget();
+        remembered.insert_of(before, identity(2));
+        remembered.insert_of(remembered.age(), identity(3));
+        let found = [1, 2, 3].map(|token: usize| remembered.find(TokenHash::of(&token.to_string())).is_some());
+        assert_eq!(found, [false, false, true]);
     }
 
     #[test]

@@ -186,13 +186,18 @@ impl Verifier {
             return Err(AuthFault::TooLarge);
         }
         let hash = TokenHash::of(token);
-        if let Some(identity) = self.remembered().find(hash) {
+        let (found, age) = {
+            let mut remembered = self.remembered();
+            (remembered.find(hash), remembered.age())
+        };
+        if let Some(identity) = found {
             self.tally.cached.fetch_add(1, Ordering::Relaxed);
             return if now <= identity.ends_at() { Ok(identity) } else { Err(AuthFault::Expired) };
         }
         let identity = Arc::new(Identity { token: hash, ..self.read(token, now)? });
         self.tally.checked.fetch_add(1, Ordering::Relaxed);
-        self.remembered().insert(identity.clone());
+        // A key that is withdrawn meanwhile must not leave a token behind.
+        self.remembered().insert_of(age, identity.clone());
         Ok(identity)
     }
 
@@ -278,7 +283,7 @@ impl Verifier {
             Ok(keys) => {
                 *self.keys.write().expect("no holder of the keys can panic") = Arc::new(keys);
                 // A withdrawn key's tokens must not live on here.
-                *self.remembered() = Remembered::default();
+                self.remembered().forget();
                 true
             }
             Err(fault) => {
