@@ -458,7 +458,13 @@ impl Frames {
         let len = self.buf.len();
         // Never what a length promises: only what one read may give.
         self.buf.resize(len + READ_BYTES, 0);
-        let read = from.read(&mut self.buf[len..]);
+        let read = loop {
+            match from.read(&mut self.buf[len..]) {
+                // A signal ends a read that has a limit of time, whether anybody handles it or not.
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                read => break read,
+            }
+        };
         self.buf.truncate(len + *read.as_ref().unwrap_or(&0));
         if self.buf.len() < READ_BYTES && self.buf.capacity() > 16 * READ_BYTES {
             self.buf.shrink_to(2 * READ_BYTES);

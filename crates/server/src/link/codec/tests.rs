@@ -327,3 +327,19 @@ fn a_frame_above_the_limit_is_neither_written_nor_waited_for() {
     frames.fill(&mut &(FRAME_MAX as u32 + 1).to_le_bytes()[..]).unwrap();
     assert_eq!(frames.whole().unwrap_err(), Fault::TooLong);
 }
+
+#[test]
+fn a_signal_does_not_end_a_link() {
+    struct Signalled(u8);
+    impl std::io::Read for Signalled {
+        fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+            self.0 += 1;
+            if self.0 < 3 {
+                return Err(std::io::ErrorKind::Interrupted.into());
+            }
+            buf[0] = 7;
+            Ok(1)
+        }
+    }
+    assert_eq!(Frames::default().fill(&mut Signalled(0)).unwrap(), 1);
+}
