@@ -88,8 +88,9 @@ pub struct Running {
     hub: Option<hub::Running>,
 }
 
-/// What a client that is sent away waits: long enough that a restart is over, spread so that they do not come at once.
-const DRAIN: Delay = Delay { retry_after: Duration::from_millis(500), spread: Duration::from_secs(10) };
+/// What a client that is sent away waits: long enough that a restart is over, spread so that they do not come at once, and
+/// back within ten seconds all the same.
+const DRAIN: Delay = Delay { retry_after: Duration::from_millis(500), spread: Duration::from_secs(9) };
 /// A gateway process whose shard is not there begins without it after this.
 const SHARD_WAIT: Duration = Duration::from_secs(10);
 /// The folder of torn tickets in the data folder.

@@ -24,6 +24,9 @@ use super::worker::{LINGER, Worker};
 use crate::link::Delay;
 use crate::metrics::Transport;
 
+/// Of a room that nobody is in.
+const DRAIN_SPREAD_LEAST: Duration = Duration::from_secs(1);
+
 impl Worker {
     /// Answers the request, where that is still due, and says hello.
     pub(super) fn greet(&mut self, slot: usize, idx: usize, greeting: Greeting) {
@@ -190,8 +193,22 @@ impl Worker {
     }
 
     pub(super) fn close(&mut self, slot: usize, code: CloseCode) {
-        let delay = (code == CloseCode::Drain).then_some(self.drain);
+        let delay = (code == CloseCode::Drain).then(|| {
+            let room = self.viewer(slot).and_then(|viewer| viewer.session.rooms().first().cloned());
+            self.drain_delay(room.as_ref())
+        });
         self.close_with(slot, code, delay);
+    }
+
+    /// When one who is sent away comes back. An operator's drain of one gateway process sends its viewers to the others, which
+    /// are there: they take no longer than the room's size asks for.
+    pub(super) fn drain_delay(&self, room: Option<&RoomId>) -> Delay {
+        if self.draining || !self.shared.settings.shares_address {
+            return self.drain;
+        }
+        let idx = room.and_then(|room| self.room_ids.get(room));
+        let sized = idx.map_or(DRAIN_SPREAD_LEAST, |&idx| self.pause(idx).spread);
+        Delay { spread: sized.min(self.drain.spread), ..self.drain }
     }
 
     /// Tells a viewer why it ends, in the words of its transport, and ends it.

@@ -229,7 +229,8 @@ impl Worker {
         }
         if self.draining || self.shared.admission.is_draining() {
             self.shared.metrics.add_refused(metrics::Refused::Drain);
-            return self.close(slot, CloseCode::Drain);
+            let delay = self.drain_delay(Some(&room));
+            return self.close_with(slot, CloseCode::Drain, Some(delay));
         }
         if self.away || !self.shared.shard.status().ready() {
             return self.refuse_unready(slot, &room);
