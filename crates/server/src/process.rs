@@ -305,7 +305,7 @@ fn start_gateway(mut config: Config, process: u8, of: u8) -> Result<Running, Sta
     let basis = Basis::new(config, Share::Gateway { process, of })?;
     let workers = Workers::of_process(process, n_workers);
     let path = host::socket_path(&basis.config.data).map_err(StartFault::Link)?;
-    let settings = hub::Settings { path, process, n_workers };
+    let settings = hub::Settings { path, process, n_workers, origins: basis.config.origins.clone() };
     let (hub, running) =
         hub::start(settings, workers.clone(), basis.metrics.clone(), basis.tallies.clone(), basis.admission.clone())
             .map_err(StartFault::Link)?;

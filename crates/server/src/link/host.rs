@@ -459,7 +459,8 @@ impl Host {
                 let request = HttpRequest { request: *request, peer, conn, flow };
                 if deps.control.try_send(request).is_err() {
                     link.flows().remove(&conn);
-                    let part = super::hub::refused_answer("overloaded", "too many requests wait", super::OVERLOADED);
+                    let part =
+                        super::hub::refused_answer("overloaded", "too many requests wait", super::OVERLOADED, None);
                     let _ = link.put(Down::Mail(conn.worker, ToWorker::Http { conn, part }));
                 }
             }

@@ -34,6 +34,7 @@ use super::{
     Unheard, WorkerId, Workers,
 };
 use crate::admission::Admission;
+use crate::auth::door::{self, Origin};
 use crate::clock;
 use crate::metrics::{Metrics, add};
 
@@ -55,6 +56,8 @@ pub struct Settings {
     /// This process's number, and its workers.
     pub process: u8,
     pub n_workers: u8,
+    /// Whose pages may read answers.
+    pub origins: Vec<Origin>,
 }
 
 pub struct Hub {
@@ -81,8 +84,15 @@ struct State {
     /// Whole frames to be written.
     out: Vec<u8>,
     rooms: HashMap<RoomId, Vec<Watch>>,
-    /// Requests to control whose answer is not complete; whether its head was given to the connection.
-    requests: HashMap<ConnKey, bool>,
+    /// Requests to control whose answer is not complete.
+    requests: HashMap<ConnKey, Asked>,
+}
+
+struct Asked {
+    /// The answer's head was given to the connection.
+    begun: bool,
+    /// The page that asks, where it may read the answer.
+    origin: Option<HeaderValue>,
 }
 
 /// One worker's interest in a room.
@@ -245,12 +255,13 @@ impl Hub {
 
     pub fn http(&self, request: HttpRequest) -> Result<(), Unheard> {
         let HttpRequest { request, peer, conn, .. } = request;
+        let origin = reader_of(request.headers(), &self.settings.origins);
         let mut state = self.state();
         if !state.up {
             return Err(Unheard::Away(AWAY));
         }
         self.ask(&mut state, &Up::Http { conn, peer, request: Box::new(request) }).map_err(|_| Unheard::Busy)?;
-        state.requests.insert(conn, false);
+        state.requests.insert(conn, Asked { begun: false, origin });
         Ok(())
     }
 
@@ -424,8 +435,8 @@ impl Hub {
             std::mem::take(&mut state.requests)
         };
         self.tell_all(|| ToWorker::Away);
-        for (conn, begun) in requests {
-            let part = if begun { HttpPart::Broken } else { refused_answer("not_ready", AWAY_WORDS, AWAY) };
+        for (conn, Asked { begun, origin }) in requests {
+            let part = if begun { HttpPart::Broken } else { refused_answer("not_ready", AWAY_WORDS, AWAY, origin) };
             self.deliver(conn.worker, ToWorker::Http { conn, part });
         }
     }
@@ -516,7 +527,11 @@ impl Hub {
                 {
                     let mut state = self.state();
                     match part {
-                        HttpPart::Head(_) => drop(state.requests.insert(conn, true)),
+                        HttpPart::Head(_) => {
+                            if let Some(asked) = state.requests.get_mut(&conn) {
+                                asked.begun = true;
+                            }
+                        }
                         HttpPart::Chunk(_) => {}
                         HttpPart::Whole { .. } | HttpPart::End | HttpPart::Broken => {
                             state.requests.remove(&conn);
@@ -559,8 +574,16 @@ impl Hub {
 
 pub const AWAY_WORDS: &str = "the server's log is away for a moment";
 
-/// A problem document, as control answers.
-pub fn refused_answer(code: &str, detail: &str, delay: Delay) -> HttpPart {
+/// The `Origin` of a request whose page may read the answer.
+fn reader_of(headers: &http::HeaderMap, listed: &[Origin]) -> Option<HeaderValue> {
+    let host = headers.get("host").and_then(|host| host.to_str().ok());
+    let origins = headers.get_all("origin");
+    let welcome = door::may_enter(origins.iter().map(HeaderValue::as_bytes), host, listed);
+    headers.get("origin").filter(|_| welcome).cloned()
+}
+
+/// A problem document, as control answers; `origin`: the page that may read it.
+pub fn refused_answer(code: &str, detail: &str, delay: Delay, origin: Option<HeaderValue>) -> HttpPart {
     let millis = |d: Duration| d.as_millis() as u64;
     let body = json!({
         "type": "about:blank", "status": 503, "code": code, "detail": detail,
@@ -571,6 +594,11 @@ pub fn refused_answer(code: &str, detail: &str, delay: Delay) -> HttpPart {
     let mut set = |name: &'static str, value| head.headers.insert(name, value);
     set("content-type", HeaderValue::from_static("application/problem+json"));
     set("cache-control", HeaderValue::from_static("no-store"));
+    if let Some(origin) = origin {
+        set("access-control-allow-origin", origin);
+        set("access-control-expose-headers", HeaderValue::from_static("retry-after"));
+        set("vary", HeaderValue::from_static("Origin"));
+    }
     // Whole seconds, rounded up, so that nobody comes too early.
     set("retry-after", HeaderValue::from(delay.retry_after.as_millis().div_ceil(1000).max(1) as u64));
     HttpPart::Whole { head, body: Bytes::from(body.to_string()) }
