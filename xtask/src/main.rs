@@ -45,7 +45,14 @@ enum Task {
         args: Vec<String>,
     },
     /// The long forms of the proofs (hours); results go to docs/benchmarks.md by hand.
-    Long,
+    Long {
+        /// Run only these suites (names as printed).
+        #[arg(long)]
+        only: Vec<String>,
+        /// Kills of the shard's process, each some 13 s.
+        #[arg(long, default_value_t = 100)]
+        kills: u32,
+    },
     /// The figures of docs/benchmarks.md, one by one.
     Bench {
         #[arg(long)]
@@ -62,7 +69,7 @@ fn main() -> ExitCode {
         Task::Instructions { renew: true } => instructions::renew(&root),
         Task::Sim { args } => sim::run(&root, &args),
         Task::Fuzz { args } => fuzz::run(&root, &args),
-        Task::Long => suites::long(&root),
+        Task::Long { only, kills } => suites::long(&root, &only, kills),
         Task::Bench { only } => suites::bench(&root, &only),
     };
     match done {

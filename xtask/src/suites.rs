@@ -13,40 +13,47 @@ use crate::{fuzz, instructions, sim, tidy};
 const SIM_SEEDS_SHORT: u64 = 400;
 const SIM_SEEDS_LONG: u64 = 10_000;
 
-type Suite = (&'static str, fn(&Path) -> Result<()>);
+/// The test that kills the shard's process again and again, and what shows its figures.
+const SHARD_KILLS: &[&str] = &["a_shard_killed_again_and_again", "--nocapture"];
 
-const TEST: &[Suite] = &[
-    ("format", format),
-    ("tidy", tidy::run),
-    ("lints", lints),
-    ("build", build),
-    ("unit", unit),
-    ("fuzz", |root| fuzz::run(root, &[])),
-    ("instructions", instructions::run),
-    ("simulator", simulator),
-    ("planted", planted),
-    ("process", process),
-    ("clients", clients),
-    ("conformance", conformance),
-    ("edge", edge),
-    ("browser", browser),
-    ("replay", replay),
+type Suite<'a> = (&'static str, &'a dyn Fn(&Path) -> Result<()>);
+
+const TEST: &[Suite<'static>] = &[
+    ("format", &format),
+    ("tidy", &tidy::run),
+    ("lints", &lints),
+    ("build", &build),
+    ("unit", &unit),
+    ("fuzz", &|root| fuzz::run(root, &[])),
+    ("instructions", &instructions::run),
+    ("simulator", &simulator),
+    ("planted", &planted),
+    ("process", &process),
+    ("clients", &clients),
+    ("conformance", &conformance),
+    ("edge", &edge),
+    ("browser", &browser),
+    ("replay", &replay),
 ];
 
 pub fn test(root: &Path, only: &[String]) -> Result<()> {
     run(root, TEST, only)
 }
 
-pub fn long(root: &Path) -> Result<()> {
+/// `kills`: how often the shard's process of several is killed.
+pub fn long(root: &Path, only: &[String], kills: u32) -> Result<()> {
+    let kills_long = |root: &Path| process_long(root, SHARD_KILLS, &[("LONG_KILLS", &kills.to_string())]);
     run(
         root,
         &[
-            ("build", build),
-            ("simulator-long", simulator_long),
-            ("fuzz-long", fuzz_long),
-            ("process-long", process_long),
+            ("build", &build),
+            ("simulator-long", &simulator_long),
+            ("fuzz-long", &fuzz_long),
+            // By name first: its figures are printed.
+            ("shard-kills", &kills_long),
+            ("process-long", &|root| process_long(root, &["--skip", SHARD_KILLS[0]], &[])),
         ],
-        &[],
+        only,
     )
 }
 
@@ -144,22 +151,12 @@ fn process(root: &Path) -> Result<()> {
     )
 }
 
-fn process_long(root: &Path) -> Result<()> {
+/// The process tests at length; `words` go to the test program.
+fn process_long(root: &Path, words: &[&str], env: &[(&str, &str)]) -> Result<()> {
     let mut command = Command::new("cargo");
-    command.current_dir(root).env("GRANDSTAND_LONG", "1");
-    call(command.args([
-        "test",
-        "--profile",
-        "ci",
-        "--locked",
-        "-p",
-        "grandstand",
-        "--test",
-        "*",
-        "--",
-        "--test-threads",
-        "1",
-    ]))
+    command.current_dir(root).env("GRANDSTAND_LONG", "1").envs(env.iter().copied());
+    command.args(["test", "--profile", "ci", "--locked", "-p", "grandstand", "--test", "*", "--"]);
+    call(command.args(["--test-threads", "1"]).args(words))
 }
 
 /// Where cargo builds.
