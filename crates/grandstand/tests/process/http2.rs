@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,8 @@ use crate::http2_raw::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, GOAWAY, HEADERS, PING, PRIORITY, RST_STREAM, Raw,
     SETTINGS, STREAM_WINDOW, WINDOW_UPDATE, frame, header,
 };
-use crate::support::Server;
+use crate::processes::{kill, shard_pid};
+use crate::support::{LIMIT, Server};
 use crate::tls::{metric, secure};
 use crate::viewer::{Rung, Viewer};
 
@@ -149,6 +150,35 @@ fn websockets_and_clients_of_http1_are_served_on_the_same_port() {
     by_two.until_id(id);
     by_one.until_id(id);
     socket.until_id(id);
+}
+
+#[test]
+fn several_gateway_processes_serve_http2_and_its_streams_outlive_the_shard() {
+    let mut server = with_http2(&["--gateways", "2"]);
+    let backend = server.token("backend", &["backend"]);
+    let mut watching: Vec<Watching> = (0..6).map(|_| Watching::open(&server, "two", &[])).collect();
+    for viewer in &mut watching {
+        viewer.until(|e| e["type"] == "hello");
+    }
+    assert_eq!(called(&server, &[], "/v1/rooms").0, "2");
+    let first = server.published("two", &backend, "k1", "first");
+    kill(shard_pid(&server));
+    for viewer in &mut watching {
+        viewer.until_id(first);
+        viewer.until(|e| e["type"] == "feed_paused");
+    }
+    let start = Instant::now();
+    let second = loop {
+        let answer = server.publish("two", &backend, "k2", "second");
+        if answer.status == 200 {
+            break answer.json["event_id"].as_u64().expect("an id");
+        }
+        assert!(answer.status == 503 && start.elapsed() < LIMIT, "{} {:?}", answer.status, answer.json);
+    };
+    for viewer in &mut watching {
+        viewer.until_id(second);
+    }
+    server.stop();
 }
 
 #[test]

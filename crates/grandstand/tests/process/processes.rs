@@ -34,12 +34,12 @@ fn viewers_of_every_gateway_process_see_the_same_room() {
 }
 
 /// The process that holds the log.
-fn shard_pid(server: &Server) -> u32 {
+pub fn shard_pid(server: &Server) -> u32 {
     child(server, "shard")
 }
 
 /// A process of the server, by its share.
-fn child(server: &Server, share: &str) -> u32 {
+pub fn child(server: &Server, share: &str) -> u32 {
     let children = format!("/proc/{0}/task/{0}/children", server.pid());
     let children = std::fs::read_to_string(children).expect("the supervisor runs");
     let is = |pid: &&str| {
@@ -49,11 +49,11 @@ fn child(server: &Server, share: &str) -> u32 {
     children.split_whitespace().find(is).and_then(|pid| pid.parse().ok()).unwrap_or_else(|| panic!("no {share}"))
 }
 
-fn kill(pid: u32) {
+pub fn kill(pid: u32) {
     assert!(std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status().expect("kill").success());
 }
 
-fn metric(server: &Server, name: &str) -> u64 {
+pub fn metric(server: &Server, name: &str) -> u64 {
     let answer = server.http().call("GET", "/metrics", None, None).expect("an answer");
     let text = String::from_utf8(answer.body).expect("text");
     let line = text.lines().find(|line| line.split(' ').next() == Some(name));

@@ -150,9 +150,14 @@ impl Server {
     }
 
     pub fn http(&self) -> Http {
+        self.try_http().expect("the server accepts")
+    }
+
+    /// Errors: the server is not there.
+    pub fn try_http(&self) -> std::io::Result<Http> {
         match &self.trust {
-            None => Http::connect(self.addr).expect("the server accepts"),
-            Some(trust) => Http::over(Wire::tls(self.addr, trust).expect("the server accepts")),
+            None => Http::connect(self.addr),
+            Some(trust) => Ok(Http::over(Wire::tls(self.addr, trust)?)),
         }
     }
 
@@ -278,6 +283,11 @@ impl Http {
 
     pub fn over(wire: Wire) -> Http {
         Http { stream: BufReader::new(wire) }
+    }
+
+    /// This end's port.
+    pub fn port(&self) -> u16 {
+        self.stream.get_ref().socket().local_addr().expect("it is connected").port()
     }
 
     pub fn send(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> std::io::Result<()> {

@@ -33,6 +33,8 @@ pub struct Viewer {
     /// Poll's cursor, as the last answer gave it.
     pub since: Option<u64>,
     pub closed: Option<u16>,
+    /// The answer to a poll that ended its stream.
+    pub refused: Option<Answer>,
 }
 
 impl Viewer {
@@ -45,7 +47,18 @@ impl Viewer {
         cursor: Option<&str>,
         token: Option<&str>,
     ) -> Result<Viewer, Answer> {
-        let http = server.http();
+        Viewer::try_open(server, rung, room, cursor, token).expect("the server answers")
+    }
+
+    /// The same where the server may go away meanwhile. Errors: the connection's own.
+    pub fn try_open(
+        server: &Server,
+        rung: Rung,
+        room: &str,
+        cursor: Option<&str>,
+        token: Option<&str>,
+    ) -> std::io::Result<Result<Viewer, Answer>> {
+        let http = server.try_http()?;
         let mut viewer = Viewer {
             rung,
             http,
@@ -56,6 +69,7 @@ impl Viewer {
             token: token.map(str::to_owned),
             since: None,
             closed: None,
+            refused: None,
         };
         let bearer = token.map(|t| format!("Bearer {t}"));
         let mut headers: Vec<(&str, &str)> = bearer.iter().map(|b| ("Authorization", b.as_str())).collect();
@@ -68,44 +82,44 @@ impl Viewer {
                     ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
                 ]);
                 headers.extend(cursor.map(|c| ("Last-Event-ID", c)));
-                viewer.http.send("GET", &format!("/v1/rooms/{room}/stream"), &headers, &[]).expect("sent");
-                let (status, head) = viewer.http.head().expect("an answer");
+                viewer.http.send("GET", &format!("/v1/rooms/{room}/stream"), &headers, &[])?;
+                let (status, head) = viewer.http.head()?;
                 if status != 101 {
-                    return Err(viewer.refusal(status, head));
+                    return Ok(Err(viewer.refusal(status, head)?));
                 }
             }
             Rung::Sse => {
                 headers.extend(cursor.map(|c| ("Last-Event-ID", c)));
-                viewer.http.send("GET", &format!("/v1/rooms/{room}/sse"), &headers, &[]).expect("sent");
-                let (status, head) = viewer.http.head().expect("an answer");
+                viewer.http.send("GET", &format!("/v1/rooms/{room}/sse"), &headers, &[])?;
+                let (status, head) = viewer.http.head()?;
                 if status != 200 {
-                    return Err(viewer.refusal(status, head));
+                    return Ok(Err(viewer.refusal(status, head)?));
                 }
             }
             Rung::Poll => {
-                let answer = viewer.poll_once(cursor.map(str::to_owned), 1);
+                let answer = viewer.poll_once(cursor.map(str::to_owned), 1)?;
                 if answer.status != 200 {
-                    return Err(answer);
+                    return Ok(Err(answer));
                 }
                 viewer.take_poll(answer);
             }
         }
-        Ok(viewer)
+        Ok(Ok(viewer))
     }
 
-    fn refusal(&mut self, status: u16, head: std::collections::BTreeMap<String, String>) -> Answer {
+    fn refusal(&mut self, status: u16, head: std::collections::BTreeMap<String, String>) -> std::io::Result<Answer> {
         let len = head.get("content-length").and_then(|l| l.parse().ok()).unwrap_or(0);
         let mut body = vec![0; len];
-        self.http.stream.read_exact(&mut body).expect("the body of the refusal");
+        self.http.stream.read_exact(&mut body)?;
         let json = serde_json::from_slice(&body).unwrap_or(Value::Null);
-        Answer { status, body, json }
+        Ok(Answer { status, body, json })
     }
 
-    fn poll_once(&mut self, since: Option<String>, timeout: u32) -> Answer {
+    fn poll_once(&mut self, since: Option<String>, timeout: u32) -> std::io::Result<Answer> {
         let query = since.map_or_else(String::new, |s| format!("?since={s}&timeout={timeout}"));
         let path = format!("/v1/rooms/{}/poll{query}", self.room);
         let token = self.token.clone();
-        self.http.call("GET", &path, token.as_deref(), None).expect("an answer")
+        self.http.call("GET", &path, token.as_deref(), None)
     }
 
     fn take_poll(&mut self, answer: Answer) {
@@ -132,11 +146,11 @@ impl Viewer {
         match self.rung {
             Rung::Poll => {
                 let since = self.since.map(|s| s.to_string());
-                let answer = self.poll_once(since, 5);
-                if answer.status == 204 {
+                let Ok(answer) = self.poll_once(since, 5) else { return false };
+                if answer.status != 200 {
+                    self.refused = Some(answer);
                     return false;
                 }
-                assert_eq!(answer.status, 200, "{:?}", answer.json);
                 self.take_poll(answer);
                 true
             }
@@ -188,6 +202,11 @@ impl Viewer {
         let _ = self.http.stream.get_mut().write_all(&out);
     }
 
+    /// This end's port, by which the server's end is found.
+    pub fn port(&self) -> u16 {
+        self.http.port()
+    }
+
     /// Says one operation. Errors: the connection is closed.
     pub fn say(&mut self, op: &Value) -> std::io::Result<()> {
         let mut out = Vec::new();
@@ -199,7 +218,9 @@ impl Viewer {
     pub fn until(&mut self, mut wanted: impl FnMut(&Value) -> bool) -> Vec<Value> {
         let mut seen = Vec::new();
         loop {
-            let Some(event) = self.next() else { panic!("the stream ended; seen: {seen:?}") };
+            let Some(event) = self.next() else {
+                panic!("the stream ended ({:?}, {:?}); seen: {seen:?}", self.closed, self.refused)
+            };
             let done = wanted(&event);
             seen.push(event);
             if done {
