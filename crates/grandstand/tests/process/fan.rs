@@ -66,7 +66,8 @@ impl Fans {
         while !done(self) {
             let Ok(said) = self.said.recv_timeout(LIMIT.saturating_sub(start.elapsed())) else {
                 let tails: Vec<_> = self.tracks.iter().map(|t| (t.events.last(), t.cut.last())).collect();
-                panic!("{what}: not within {LIMIT:?}; {tails:#?}")
+                let refused = self.refused.last();
+                panic!("{what}: not within {LIMIT:?}; the publisher was last told {refused:?}; {tails:#?}")
             };
             self.take(said);
         }
@@ -248,7 +249,7 @@ fn publish(
         let sent = Instant::now();
         let (path, body) = if n % 4 == 0 {
             let goal = json!({"match_id": format!("m-{room}"), "event_id": format!("e{n}"), "provider": "desk",
-                "kind": "goal", "score": {"home": n, "away": 0}, "minute": "1"});
+                "kind": "goal", "score": {"home": n % 100, "away": 0}, "minute": "1"});
             (format!("/v1/score-event?room={room}"), goal)
         } else {
             (format!("/v1/rooms/{room}/comments"), json!({"client_msg_id": format!("k{n}"), "body": format!("no {n}")}))
