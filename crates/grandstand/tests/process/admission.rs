@@ -29,7 +29,7 @@ fn metric(server: &Server, name: &str) -> u64 {
 
 /// What a stream says first: hello, or the refusal with its waits.
 enum Met {
-    In(Viewer),
+    In(Box<Viewer>),
     Told { code: u64, retry_after: Duration, spread: Duration },
 }
 
@@ -43,7 +43,7 @@ fn meet(server: &Server, rung: Rung, cursor: Option<&str>) -> Met {
         }
     };
     let mut viewer = match Viewer::open(server, rung, "storm", cursor, None) {
-        Ok(viewer) => viewer,
+        Ok(viewer) => Box::new(viewer),
         Err(answer) => return told(&answer.json),
     };
     if rung == Rung::Poll {
@@ -85,7 +85,7 @@ fn r32_a_storm_never_exceeds_the_limit_and_everyone_is_back_within_twice_the_spr
                     match meet(server, Rung::WebSocket, None) {
                         Met::In(viewer) => {
                             let greeted = began.elapsed();
-                            inside.lock().expect("alone").push((Admitted { asked, greeted }, viewer));
+                            inside.lock().expect("alone").push((Admitted { asked, greeted }, *viewer));
                         }
                         Met::Told { code, retry_after, spread } => {
                             assert_eq!(code, 4129);
@@ -148,7 +148,7 @@ fn a_drain_is_paced_resumable_unready_and_undone() {
     let mut viewers: Vec<Viewer> = Vec::new();
     for n in 0..60 {
         let Met::In(viewer) = meet(&server, [Rung::WebSocket, Rung::Sse][n % 2], None) else { panic!("refused") };
-        viewers.push(viewer);
+        viewers.push(*viewer);
     }
     let began = Instant::now();
     operate(&server, "drain", &json!({"seconds": 3, "justification": "process test"}));
