@@ -234,7 +234,10 @@ fn named(text: &str) -> BTreeSet<(String, Vec<(String, String)>)> {
 #[test]
 fn every_metric_of_the_dashboard_and_of_the_alerts_exists() {
     let server = Server::start(&["--set", "admission.rate=1000"], &[]);
-    let (_, families) = metrics(&server);
+    let (_, mut families) = metrics(&server);
+    // What only a server of several processes has.
+    let several = Server::start(&["--set", "admission.rate=1000", "--gateways", "2"], &[]);
+    families.extend(metrics(&several).1);
     let dashboard: serde_json::Value = serde_json::from_str(&deploy("grafana/grandstand.json")).expect("JSON");
     let mut queries = vec![dashboard["templating"]["list"][1]["query"]["query"].as_str().expect("a query").to_owned()];
     for panel in dashboard["panels"].as_array().expect("panels") {
