@@ -204,7 +204,8 @@ fn follow(server: &Server, n: usize, rung: Rung, room: &str, tell: &Sender<Said>
                         let _ = tell.send(Said::Open(n, at));
                     }
                     let is_hello = event["type"] == "hello";
-                    let moved = if is_hello { event["cursor"].as_u64() } else { ids(std::slice::from_ref(&event)).pop() };
+                    let moved =
+                        if is_hello { event["cursor"].as_u64() } else { ids(std::slice::from_ref(&event)).pop() };
                     if moved.is_some() && (cursor.is_none() || !is_hello) {
                         cursor = moved;
                     }
