@@ -1131,9 +1131,14 @@ pub struct RoomTally {
 }
 
 impl RoomTally {
+    /// Its viewers in this process.
+    pub fn here(&self) -> u64 {
+        self.viewers.load(Ordering::Relaxed).max(0) as u64
+    }
+
     /// Viewers of the whole room.
     pub fn viewers(&self) -> u64 {
-        self.viewers.load(Ordering::Relaxed).max(0) as u64 + u64::from(self.elsewhere.load(Ordering::Relaxed))
+        self.here() + u64::from(self.elsewhere.load(Ordering::Relaxed))
     }
 }
 

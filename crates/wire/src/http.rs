@@ -249,6 +249,11 @@ pub fn percent_decode(text: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
+/// `Retry-After` for a wait in milliseconds: whole seconds, rounded up so that nobody comes too early, at least one.
+pub fn retry_after(ms: u64) -> u64 {
+    ms.div_ceil(1_000).max(1)
+}
+
 /// Appends a status line; headers and the empty line follow by [`write_header`] and [`end_head`].
 pub fn write_status(status: u16, out: &mut Vec<u8>) {
     out.extend_from_slice(b"HTTP/1.1 ");

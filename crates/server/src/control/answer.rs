@@ -6,6 +6,7 @@ use axum::body::Body;
 use axum::response::IntoResponse;
 use grandstand_core::reject::{Code, Reject};
 use grandstand_wire::codes::{ErrorCode, RateReason};
+use grandstand_wire::http::retry_after;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::{Map, Value};
 
@@ -64,8 +65,7 @@ impl Problem {
         let headers = response.headers_mut();
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Some(delay) = self.delay {
-            // The header has whole seconds; rounded up, so that nobody comes too early.
-            let seconds = delay.retry_after.as_millis().div_ceil(1000).max(1) as u64;
+            let seconds = retry_after(delay.retry_after.as_millis() as u64);
             headers.insert(header::RETRY_AFTER, seconds.into());
         }
         if self.status == StatusCode::UNAUTHORIZED {

@@ -128,8 +128,7 @@ impl Worker {
     /// How long clients of a room wait while its feed is paused.
     pub(super) fn pause(&self, idx: usize) -> Delay {
         let tally = &self.rooms[idx].tally;
-        let viewers = tally.viewers.load(std::sync::atomic::Ordering::Relaxed).max(0) as u64;
-        Delay { retry_after: RETRY, spread: self.shared.admission.spread(&tally.demand, viewers, self.now) }
+        Delay { retry_after: RETRY, spread: self.shared.admission.spread(&tally.demand, tally.here(), self.now) }
     }
 
     /// Refuses a stream while the shard is away or not ready yet.

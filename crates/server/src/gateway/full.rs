@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use grandstand_core::names::RoomId;
 use grandstand_wire::codes::CloseCode;
-use grandstand_wire::event;
+use grandstand_wire::{event, http};
 use mio::{Interest, Token};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -183,7 +183,7 @@ impl Worker {
 /// What one is told who cannot even be read.
 fn refusal() -> Bytes {
     let close = event::Close::of(CloseCode::TooMany, None);
-    let seconds = close.retry.map_or(1, |(after, _)| after.div_ceil(1_000)).to_string();
+    let seconds = close.retry.map_or(1, |(after, _)| http::retry_after(after)).to_string();
     let mut json = Vec::with_capacity(160);
     close.write(&mut json);
     web::whole(503, "application/json", &json, false, &[("cache-control", "no-store"), ("retry-after", &seconds)])

@@ -268,7 +268,7 @@ impl Worker {
         };
         let Some(viewer) = self.viewer(slot) else { return };
         let Some(opening) = viewer.opening.take() else { return };
-        let seconds = retry.map_or(1, |(after, _)| after.div_ceil(1_000).max(1)).to_string();
+        let seconds = retry.map_or(1, |(after, _)| http::retry_after(after)).to_string();
         let mut headers = cors(opening.origin.as_deref());
         headers.push(("cache-control", "no-store"));
         headers.push(("retry-after", &seconds));

@@ -12,7 +12,6 @@
 //! be answered by 401.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -395,8 +394,7 @@ impl Worker {
             return Ok(());
         }
         let tally = &self.rooms[idx].tally;
-        let viewers = tally.viewers.load(Ordering::Relaxed).max(0) as u64;
-        self.shared.admission.admit(&tally.demand, viewers, now)?;
+        self.shared.admission.admit(&tally.demand, tally.here(), now)?;
         metrics::add(&self.shared.metrics.admitted, 1);
         Ok(())
     }

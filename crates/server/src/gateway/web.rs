@@ -279,7 +279,7 @@ impl Worker {
         let origins = head.headers().filter(|h| h.name.eq_ignore_ascii_case("origin")).map(|h| h.value);
         let welcome = door::may_enter(origins, head.header("host"), &self.shared.settings.origins);
         let mut headers = super::stream::cors(head.header("origin").filter(|_| welcome));
-        let seconds = delay.retry_after.as_millis().div_ceil(1000).max(1).to_string();
+        let seconds = http::retry_after(delay.retry_after.as_millis() as u64).to_string();
         headers.extend([("retry-after", seconds.as_str()), ("cache-control", "no-store")]);
         problem_after(ErrorCode::NotReady, "the log is away for a moment", delay, head.keep_alive, &headers)
     }

@@ -24,6 +24,7 @@ use bytes::Bytes;
 use grandstand_core::ids::Position;
 use grandstand_core::names::RoomId;
 use grandstand_core::owner::command::Command;
+use grandstand_wire::http::retry_after;
 use http::HeaderValue;
 use serde_json::json;
 
@@ -599,8 +600,7 @@ pub fn refused_answer(code: &str, detail: &str, delay: Delay, origin: Option<Hea
         set("access-control-expose-headers", HeaderValue::from_static("retry-after"));
         set("vary", HeaderValue::from_static("Origin"));
     }
-    // Whole seconds, rounded up, so that nobody comes too early.
-    set("retry-after", HeaderValue::from(delay.retry_after.as_millis().div_ceil(1000).max(1) as u64));
+    set("retry-after", HeaderValue::from(retry_after(millis(delay.retry_after))));
     HttpPart::Whole { head, body: Bytes::from(body.to_string()) }
 }
 
@@ -620,7 +620,7 @@ impl Reporter {
         let mut changed = Vec::new();
         for (room, tally) in &all {
             let now = (
-                tally.viewers.load(Ordering::Relaxed).max(0) as u32,
+                tally.here() as u32,
                 tally.held.load(Ordering::Relaxed),
                 tally.delivered.load(Ordering::Relaxed),
                 tally.skipped.load(Ordering::Relaxed),
