@@ -324,29 +324,45 @@ pub enum ToOwner {
     Stop,
 }
 
+/// What a gateway asks of the log, for a viewer or for a ring.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fetch {
+    /// How a viewer at `cursor` goes on. [`ToWorker::Resume`] answers, the first page with it.
+    Resume { conn: ConnKey, request: u64, room: RoomId, cursor: Position },
+    /// The next page of a catching-up viewer. [`ToWorker::Page`] answers. Asked when the last page has left.
+    /// `comments_from` is the resume answer's: comments up to there are left out.
+    Page { conn: ConnKey, request: u64, room: RoomId, after: Position, comments_from: Position },
+    /// What a worker's ring of the room lacks, from `upto` backwards, one page. [`ToWorker::Past`] answers.
+    /// `seen` is the newest place of the log that the ring was ever given: a log that does not know it is another one.
+    Past { worker: WorkerId, request: u64, room: RoomId, upto: Position, seen: Position },
+}
+
+impl Fetch {
+    /// The name of the worker that asks.
+    pub(super) fn worker_mut(&mut self) -> &mut WorkerId {
+        match self {
+            Fetch::Resume { conn, .. } | Fetch::Page { conn, .. } => &mut conn.worker,
+            Fetch::Past { worker, .. } => worker,
+        }
+    }
+
+    /// What its worker hears when nothing was read.
+    pub(super) fn refused(self, why: ReadRefused) -> (WorkerId, ToWorker) {
+        match self {
+            Fetch::Resume { conn, request, room, .. } => {
+                (conn.worker, ToWorker::Resume { conn, request, room, answer: Err(why) })
+            }
+            Fetch::Page { conn, request, room, .. } => {
+                (conn.worker, ToWorker::Page { conn, request, room, answer: Err(why) })
+            }
+            Fetch::Past { worker, request, room, .. } => (worker, ToWorker::Past { room, request, answer: Err(why) }),
+        }
+    }
+}
+
 /// What a reader thread receives.
 pub enum ToReader {
-    Resume {
-        conn: ConnKey,
-        request: u64,
-        room: RoomId,
-        cursor: Position,
-    },
-    Page {
-        conn: ConnKey,
-        request: u64,
-        room: RoomId,
-        after: Position,
-        comments_from: Position,
-    },
-    /// A page of the room's past up to `upto`, for a ring that was given everything up to `seen`.
-    Past {
-        worker: WorkerId,
-        request: u64,
-        room: RoomId,
-        upto: Position,
-        seen: Position,
-    },
+    Fetch(Fetch),
     /// Comments older than `before`, newest last, at most `limit`.
     Older {
         room: RoomId,
@@ -657,50 +673,12 @@ impl ShardHandle {
         answer.await.map_err(|_| Overloaded(OVERLOADED))
     }
 
-    /// How a viewer at `cursor` goes on. [`ToWorker::Resume`] answers, the first page with it.
-    pub fn resume(&self, conn: ConnKey, request: u64, room: RoomId, cursor: Position) -> Result<(), Overloaded> {
-        match &self.way {
-            Way::Here { readers, .. } => {
-                readers.send(ToReader::Resume { conn, request, room, cursor }).map_err(|Full(_)| Overloaded(OVERLOADED))
-            }
-            Way::There(hub) => hub.resume(conn, request, room, cursor),
-        }
-    }
-
-    /// The next page of a catching-up viewer. [`ToWorker::Page`] answers. Asked when the last page has left.
-    /// `comments_from` is the resume answer's: comments up to there are left out.
-    pub fn page(
-        &self,
-        conn: ConnKey,
-        request: u64,
-        room: RoomId,
-        after: Position,
-        comments_from: Position,
-    ) -> Result<(), Overloaded> {
-        match &self.way {
-            Way::Here { readers, .. } => readers
-                .send(ToReader::Page { conn, request, room, after, comments_from })
-                .map_err(|Full(_)| Overloaded(OVERLOADED)),
-            Way::There(hub) => hub.page(conn, request, room, after, comments_from),
-        }
-    }
-
-    /// What a worker's ring of the room lacks, from `upto` backwards, one page. [`ToWorker::Past`] answers.
-    /// `seen` is the newest place of the log that the ring was ever given: a log that does not know it is another one.
+    /// Asks for something of the log; the answer comes as its worker's mail.
     /// Errors: too many jobs wait.
-    pub fn past(
-        &self,
-        worker: WorkerId,
-        request: u64,
-        room: RoomId,
-        upto: Position,
-        seen: Position,
-    ) -> Result<(), Overloaded> {
+    pub fn fetch(&self, fetch: Fetch) -> Result<(), Overloaded> {
         match &self.way {
-            Way::Here { readers, .. } => readers
-                .send(ToReader::Past { worker, request, room, upto, seen })
-                .map_err(|Full(_)| Overloaded(OVERLOADED)),
-            Way::There(hub) => hub.past(worker, request, room, upto, seen),
+            Way::Here { readers, .. } => readers.send(ToReader::Fetch(fetch)).map_err(|Full(_)| Overloaded(OVERLOADED)),
+            Way::There(hub) => hub.fetch(fetch),
         }
     }
 

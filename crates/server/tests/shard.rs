@@ -14,8 +14,8 @@ use grandstand_core::revision::ScoreIn;
 use grandstand_core::rooms::RoomChange;
 use grandstand_core::viewer::resume;
 use grandstand_server::link::{
-    Batch, ConnKey, Mailbox, Page, Past, Piece, Read, ReadRefused, ReplyTo, Resumed, RoomInfo, ShardHandle, ToWorker,
-    WorkerId, Workers,
+    Batch, ConnKey, Fetch, Mailbox, Page, Past, Piece, Read, ReadRefused, ReplyTo, Resumed, RoomInfo, ShardHandle,
+    ToWorker, WorkerId, Workers,
 };
 use grandstand_server::shard::{self, OnFatal, ShardConfig, ShardJoin, Stores};
 use grandstand_store::fault::{Fault, Refusal, WriteFault};
@@ -517,7 +517,7 @@ impl Shard {
 
     fn resume(&self, name: &str, cursor: Position) -> Result<Resumed, ReadRefused> {
         let conn = ConnKey { worker: WorkerId(0), slot: 0, generation: 0 };
-        self.handle.resume(conn, 7, room(name), cursor).unwrap();
+        self.handle.fetch(Fetch::Resume { conn, request: 7, room: room(name), cursor }).unwrap();
         loop {
             if let ToWorker::Resume { request: 7, answer, .. } = self.next(0) {
                 return answer;
@@ -526,7 +526,7 @@ impl Shard {
     }
 
     fn past(&self, name: &str, upto: Position, seen: Position) -> Result<Past, ReadRefused> {
-        self.handle.past(WorkerId(0), 9, room(name), upto, seen).unwrap();
+        self.handle.fetch(Fetch::Past { worker: WorkerId(0), request: 9, room: room(name), upto, seen }).unwrap();
         loop {
             if let ToWorker::Past { request: 9, answer, .. } = self.next(0) {
                 return answer;
@@ -536,7 +536,8 @@ impl Shard {
 
     fn page(&self, name: &str, after: Position) -> Result<Page, ReadRefused> {
         let conn = ConnKey { worker: WorkerId(0), slot: 0, generation: 0 };
-        self.handle.page(conn, 8, room(name), after, Position::START).unwrap();
+        let comments_from = Position::START;
+        self.handle.fetch(Fetch::Page { conn, request: 8, room: room(name), after, comments_from }).unwrap();
         loop {
             if let ToWorker::Page { request: 8, answer, .. } = self.next(0) {
                 return answer;

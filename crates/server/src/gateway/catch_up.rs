@@ -23,7 +23,7 @@ use super::said::Greeting;
 use super::viewer::{Hold, Joining, Member, NOWHERE, Stage};
 use super::worker::Worker;
 use crate::failpoint;
-use crate::link::{Page, Piece, ReadRefused, Resumed};
+use crate::link::{Fetch, Page, Piece, ReadRefused, Resumed};
 use crate::metrics::{self, ByLane, Hop};
 
 impl Worker {
@@ -70,7 +70,7 @@ impl Worker {
         let Some(joining) = &mut viewer.member_mut(member).joining else { return };
         joining.stage = Stage::Resume { request };
         let (room, cursor) = (joining.room.clone(), joining.cursor);
-        if self.shared.shard.resume(key, request, room, cursor).is_err() {
+        if self.shared.shard.fetch(Fetch::Resume { conn: key, request, room, cursor }).is_err() {
             self.close(slot, CloseCode::NotReady);
         }
     }
@@ -158,7 +158,8 @@ impl Worker {
         let Some(joining) = &mut viewer.member_mut(member).joining else { return };
         joining.stage = Stage::Pages { place, comments_from, request: Some(request) };
         let room = joining.room.clone();
-        if self.shared.shard.page(key, request, room, place.position, comments_from).is_err() {
+        let page = Fetch::Page { conn: key, request, room, after: place.position, comments_from };
+        if self.shared.shard.fetch(page).is_err() {
             self.close(slot, CloseCode::NotReady);
         }
     }

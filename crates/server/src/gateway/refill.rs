@@ -30,7 +30,7 @@ use grandstand_wire::codes::CloseCode;
 use super::viewer::Stage;
 use super::worker::Worker;
 use crate::failpoint;
-use crate::link::{Past, Piece, ReadRefused, RoomInfo};
+use crate::link::{Fetch, Past, Piece, ReadRefused, RoomInfo};
 
 /// A reader that has not answered by then will not.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
@@ -119,7 +119,8 @@ impl Worker {
         refill.request = request;
         refill.asked_at = self.now;
         refill.upto = upto;
-        if self.shared.shard.past(self.id, request, room.id.clone(), upto, refill.seen).is_err() {
+        let past = Fetch::Past { worker: self.id, request, room: room.id.clone(), upto, seen: refill.seen };
+        if self.shared.shard.fetch(past).is_err() {
             self.give_up_refill(idx);
         }
     }

@@ -35,7 +35,7 @@ use crate::auth::ticket::Tickets;
 use crate::auth::token::{Claims, Verifier};
 use crate::clock;
 use crate::link::{
-    Batch, Delay, HttpPart, HttpRequest, NoRoom, Page, Past, Piece, ReadRefused, ReplyTo, Resumed, RoomInfo,
+    Batch, Delay, Fetch, HttpPart, HttpRequest, NoRoom, Page, Past, Piece, ReadRefused, ReplyTo, Resumed, RoomInfo,
     ShardHandle, ShardStatus, Tallies, ToOwner, ToReader, ToWorker, WorkerId, Workers,
 };
 use crate::metrics::Metrics;
@@ -306,7 +306,7 @@ fn page(log: &Log, room: &RoomId, after: Position) -> Page {
 fn read(log: &Mutex<Log>, workers: &Workers, job: ToReader) {
     let mut log = log.lock().unwrap();
     match job {
-        ToReader::Resume { conn, request, room, cursor } => {
+        ToReader::Fetch(Fetch::Resume { conn, request, room, cursor }) => {
             log.n_alone += 1;
             let pseq = log.info(&room).pseq;
             let answer = if cursor > log.head() {
@@ -319,11 +319,11 @@ fn read(log: &Mutex<Log>, workers: &Workers, job: ToReader) {
             let answer = Resumed { answer, first: page(&log, &room, cursor) };
             workers.send(conn.worker, ToWorker::Resume { conn, request, room, answer: Ok(answer) }).ok().unwrap();
         }
-        ToReader::Page { conn, request, room, after, .. } => {
+        ToReader::Fetch(Fetch::Page { conn, request, room, after, .. }) => {
             let answer = Ok(page(&log, &room, after));
             workers.send(conn.worker, ToWorker::Page { conn, request, room, answer }).ok().unwrap();
         }
-        ToReader::Past { worker, request, room, upto, .. } => {
+        ToReader::Fetch(Fetch::Past { worker, request, room, upto, .. }) => {
             log.n_past += 1;
             let all = log.rooms.get(&room).cloned().unwrap_or_default();
             let mut pieces: Vec<_> = all.into_iter().rev().filter(|p| p.id.position() <= upto).take(3).collect();

@@ -27,7 +27,8 @@ use grandstand_core::viewer::walk::Skipped;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{
-    Batch, ConnKey, Delay, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, ToWorker, WorkerId,
+    Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, ToWorker,
+    WorkerId,
 };
 use crate::admission::Change;
 
@@ -67,19 +68,7 @@ pub enum Up {
         request: u64,
         publish: Box<Publish>,
     },
-    Resume {
-        conn: ConnKey,
-        request: u64,
-        room: RoomId,
-        cursor: Position,
-    },
-    Page {
-        conn: ConnKey,
-        request: u64,
-        room: RoomId,
-        after: Position,
-        comments_from: Position,
-    },
+    Fetch(Fetch),
     Http {
         conn: ConnKey,
         peer: SocketAddr,
@@ -95,13 +84,6 @@ pub enum Up {
     },
     /// What the process counts, every second: it lives.
     Report(Report),
-    Past {
-        worker: WorkerId,
-        request: u64,
-        room: RoomId,
-        upto: Position,
-        seen: Position,
-    },
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -229,14 +211,14 @@ pub fn write_up(up: &Up, out: &mut Vec<u8>) -> Result<(), Fault> {
             w.u64(*request);
             w.publish(publish);
         }
-        Up::Resume { conn, request, room, cursor } => {
+        Up::Fetch(Fetch::Resume { conn, request, room, cursor }) => {
             w.u8(5);
             w.conn(*conn);
             w.u64(*request);
             w.text(room.as_str());
             w.u64(cursor.value());
         }
-        Up::Page { conn, request, room, after, comments_from } => {
+        Up::Fetch(Fetch::Page { conn, request, room, after, comments_from }) => {
             w.u8(6);
             w.conn(*conn);
             w.u64(*request);
@@ -276,7 +258,7 @@ pub fn write_up(up: &Up, out: &mut Vec<u8>) -> Result<(), Fault> {
                 w.u64(room.skipped);
             });
         }
-        Up::Past { worker, request, room, upto, seen } => {
+        Up::Fetch(Fetch::Past { worker, request, room, upto, seen }) => {
             w.u8(11);
             w.worker(*worker);
             w.u64(*request);
@@ -301,14 +283,14 @@ pub fn read_up(bytes: &[u8]) -> Result<Up, Fault> {
         2 => Up::Subscribe { worker: r.worker()?, room: r.room()? },
         3 => Up::Unsubscribe { room: r.room()? },
         4 => Up::Publish { conn: r.conn()?, request: r.u64()?, publish: Box::new(r.publish()?) },
-        5 => Up::Resume { conn: r.conn()?, request: r.u64()?, room: r.room()?, cursor: r.position()? },
-        6 => Up::Page {
+        5 => Up::Fetch(Fetch::Resume { conn: r.conn()?, request: r.u64()?, room: r.room()?, cursor: r.position()? }),
+        6 => Up::Fetch(Fetch::Page {
             conn: r.conn()?,
             request: r.u64()?,
             room: r.room()?,
             after: r.position()?,
             comments_from: r.position()?,
-        },
+        }),
         7 => {
             let conn = r.conn()?;
             let peer = r.text()?.parse().map_err(|_| Fault::Field)?;
@@ -334,13 +316,13 @@ pub fn read_up(bytes: &[u8]) -> Result<Up, Fault> {
                 })
             })?,
         }),
-        11 => Up::Past {
+        11 => Up::Fetch(Fetch::Past {
             worker: r.worker()?,
             request: r.u64()?,
             room: r.room()?,
             upto: r.position()?,
             seen: r.position()?,
-        },
+        }),
         _ => return Err(Fault::Field),
     };
     r.end().map(|()| up)

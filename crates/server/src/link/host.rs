@@ -431,25 +431,12 @@ impl Host {
                     let _ = link.put(Down::Mail(conn.worker, ToWorker::Answer { conn, request, answer }));
                 }
             }
-            Up::Resume { conn, request, room, cursor } => {
-                let conn = key(conn)?;
-                if let Err(overloaded) = deps.shard.resume(conn, request, room.clone(), cursor) {
-                    let answer = Err(ReadRefused::Busy(overloaded.0));
-                    let _ = link.put(Down::Mail(conn.worker, ToWorker::Resume { conn, request, room, answer }));
-                }
-            }
-            Up::Page { conn, request, room, after, comments_from } => {
-                let conn = key(conn)?;
-                if let Err(overloaded) = deps.shard.page(conn, request, room.clone(), after, comments_from) {
-                    let answer = Err(ReadRefused::Busy(overloaded.0));
-                    let _ = link.put(Down::Mail(conn.worker, ToWorker::Page { conn, request, room, answer }));
-                }
-            }
-            Up::Past { worker, request, room, upto, seen } => {
-                let worker = own(worker)?;
-                if let Err(overloaded) = deps.shard.past(worker, request, room.clone(), upto, seen) {
-                    let answer = Err(ReadRefused::Busy(overloaded.0));
-                    let _ = link.put(Down::Mail(worker, ToWorker::Past { room, request, answer }));
+            Up::Fetch(mut fetch) => {
+                let worker = fetch.worker_mut();
+                *worker = own(*worker)?;
+                if let Err(overloaded) = deps.shard.fetch(fetch.clone()) {
+                    let (worker, mail) = fetch.refused(ReadRefused::Busy(overloaded.0));
+                    let _ = link.put(Down::Mail(worker, mail));
                 }
             }
             Up::Http { conn, peer, request } => {

@@ -21,7 +21,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use grandstand_core::ids::Position;
 use grandstand_core::names::RoomId;
 use grandstand_core::owner::command::Command;
 use grandstand_wire::http::retry_after;
@@ -31,8 +30,8 @@ use serde_json::json;
 use super::codec::{self, Down, Elsewhere, Frames, Hello, LinkNumbers, Order, Ordered, Report, RoomNumbers, Up};
 use super::host::SILENCE;
 use super::{
-    ConnKey, Delay, HttpPart, HttpRequest, OVERLOADED, Overloaded, Piece, ReplyTo, ShardStatus, Tallies, ToWorker,
-    Unheard, WorkerId, Workers,
+    ConnKey, Delay, Fetch, HttpPart, HttpRequest, OVERLOADED, Overloaded, Piece, ReplyTo, ShardStatus, Tallies,
+    ToWorker, Unheard, WorkerId, Workers,
 };
 use crate::admission::Admission;
 use crate::auth::door::{self, Origin};
@@ -225,33 +224,9 @@ impl Hub {
         self.ask(&mut state, &Up::Publish { conn, request, publish: Box::new(publish) })
     }
 
-    pub fn resume(&self, conn: ConnKey, request: u64, room: RoomId, cursor: Position) -> Result<(), Overloaded> {
+    pub fn fetch(&self, fetch: Fetch) -> Result<(), Overloaded> {
         let mut state = self.state();
-        self.ask(&mut state, &Up::Resume { conn, request, room, cursor })
-    }
-
-    pub fn page(
-        &self,
-        conn: ConnKey,
-        request: u64,
-        room: RoomId,
-        after: Position,
-        comments_from: Position,
-    ) -> Result<(), Overloaded> {
-        let mut state = self.state();
-        self.ask(&mut state, &Up::Page { conn, request, room, after, comments_from })
-    }
-
-    pub fn past(
-        &self,
-        worker: WorkerId,
-        request: u64,
-        room: RoomId,
-        upto: Position,
-        seen: Position,
-    ) -> Result<(), Overloaded> {
-        let mut state = self.state();
-        self.ask(&mut state, &Up::Past { worker, request, room, upto, seen })
+        self.ask(&mut state, &Up::Fetch(fetch))
     }
 
     pub fn http(&self, request: HttpRequest) -> Result<(), Unheard> {

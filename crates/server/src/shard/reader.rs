@@ -18,8 +18,8 @@ use grandstand_store::log::{LogReader, PAGE_ROWS_MAX, PAGE_TIME_MAX};
 use crate::clock;
 use crate::failpoint;
 use crate::link::{
-    ExportPage, JobBox, Page, Past, Piece, Read, ReadRefused, Resumed, ShardStatus, ToReader, ToWorker, WorkerId,
-    Workers,
+    ExportPage, Fetch, JobBox, Page, Past, Piece, Read, ReadRefused, Resumed, ShardStatus, ToReader, ToWorker,
+    WorkerId, Workers,
 };
 use crate::shard::facts::{Facts, Moment};
 use crate::shard::piece;
@@ -57,17 +57,17 @@ impl Reader {
 
     fn job(&mut self, job: ToReader, shared: &mut HashMap<PageKey, Page>) {
         match job {
-            ToReader::Resume { conn, request, room, cursor } => {
+            ToReader::Fetch(Fetch::Resume { conn, request, room, cursor }) => {
                 failpoint::wait("resume.before_read");
                 let answer = self.resume(&room, cursor, shared);
                 self.send(conn.worker, ToWorker::Resume { conn, request, room, answer });
             }
-            ToReader::Page { conn, request, room, after, comments_from } => {
+            ToReader::Fetch(Fetch::Page { conn, request, room, after, comments_from }) => {
                 failpoint::wait("resume.between_pages");
                 let page = self.page(&room, after, comments_from, shared);
                 self.send(conn.worker, ToWorker::Page { conn, request, room, answer: page });
             }
-            ToReader::Past { worker, request, room, upto, seen } => {
+            ToReader::Fetch(Fetch::Past { worker, request, room, upto, seen }) => {
                 let answer = self.past(&room, upto, seen);
                 self.send(worker, ToWorker::Past { room, request, answer });
             }

@@ -22,7 +22,8 @@ use super::{
 };
 use crate::admission::Change;
 use crate::link::{
-    Batch, ConnKey, Delay, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, ToWorker, WorkerId,
+    Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, ToWorker,
+    WorkerId,
 };
 
 fn room() -> RoomId {
@@ -121,10 +122,10 @@ fn ups() -> Vec<Up> {
         Up::Subscribe { worker: WorkerId::of(63, 253), room: room() },
         Up::Unsubscribe { room: room() },
         Up::Publish { conn: conn(), request: 1, publish: Box::new(publish) },
-        Up::Resume { conn: conn(), request: u64::MAX, room: room(), cursor: Position::START },
-        Up::Page { conn: conn(), request: 2, room: room(), after: at(1), comments_from: at(2) },
+        Up::Fetch(Fetch::Resume { conn: conn(), request: u64::MAX, room: room(), cursor: Position::START }),
+        Up::Fetch(Fetch::Page { conn: conn(), request: 2, room: room(), after: at(1), comments_from: at(2) }),
         Up::Http { conn: conn(), peer: "[2001:db8::1]:443".parse().unwrap(), request: Box::new(request) },
-        Up::Past { worker: WorkerId::of(0, 0), request: 3, room: room(), upto: at(8), seen: at(2) },
+        Up::Fetch(Fetch::Past { worker: WorkerId::of(0, 0), request: 3, room: room(), upto: at(8), seen: at(2) }),
         Up::HttpLeft { conn: conn() },
         Up::HttpGone { conn: conn() },
         Up::Report(Report { numbers: vec![0, u64::MAX], link, rooms }),
