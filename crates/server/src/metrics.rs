@@ -264,6 +264,11 @@ pub struct Metrics {
     pub resumed: [AtomicU64; Resumed::ALL.len()],
     /// Rooms whose facts were asked of the shard: one for each worker with viewers of the room, not for each viewer.
     pub rooms_asked: AtomicU64,
+    /// Tokens found among those checked before, and those whose signature was checked and held.
+    pub tokens_cached: AtomicU64,
+    pub tokens_checked: AtomicU64,
+    /// Times the key set file was read, the start included.
+    pub key_set_reads: AtomicU64,
     /// Streams let in: each took its place in the rate of new streams, where there is one.
     pub admitted: AtomicU64,
     /// Streams refused by a limit, in the order of `Refused::ALL`.
@@ -411,6 +416,9 @@ impl Metrics {
             ops_refused,
             assertions_failed,
             rooms_asked,
+            tokens_cached,
+            tokens_checked,
+            key_set_reads,
             packed,
             saved,
             packing_ns,
@@ -435,6 +443,9 @@ impl Metrics {
             ops_refused,
             assertions_failed,
             rooms_asked,
+            tokens_cached,
+            tokens_checked,
+            key_set_reads,
             packed,
             saved,
             packing_ns,

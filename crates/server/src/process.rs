@@ -128,12 +128,14 @@ impl Basis {
     fn new(config: Config, share: Share) -> Result<Basis, StartFault> {
         let signing = Arc::new(SigningKey::in_folder(&config.data)?);
         let secret = files::secret(&config.data)?;
+        let metrics = Arc::new(Metrics::new());
         let verifier = Verifier::new(
             Some(&signing),
             config.keys.clone(),
             config.jwks_file.clone(),
             config.issuer.clone(),
             config.audience.clone(),
+            metrics.clone(),
         )?;
         let tickets = match share {
             Share::Gateway { .. } => {
@@ -145,7 +147,7 @@ impl Basis {
             signing,
             verifier: Arc::new(verifier),
             tickets: Arc::new(tickets),
-            metrics: Arc::new(Metrics::new()),
+            metrics,
             tallies: Tallies::default(),
             admission: Arc::new(Admission::new(config.admission, clock::mono())),
             config: Arc::new(config),

@@ -80,7 +80,7 @@ fn deps(sources: &Sources) -> (Deps, ShardJoin, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     config.data = dir.path().to_owned();
     let signing = Arc::new(SigningKey::in_folder(dir.path()).unwrap());
-    let verifier = Verifier::new(Some(&signing), vec![], None, None, vec![]).unwrap();
+    let verifier = Verifier::new(Some(&signing), vec![], None, None, vec![], Arc::default()).unwrap();
     let workers = Workers::new(1);
     let shard_config = ShardConfig::embedded(config.create_on_use);
     let (shard, join) = shard::start(Stores::memory(), shard_config, workers.clone()).unwrap();

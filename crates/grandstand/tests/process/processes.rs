@@ -1,6 +1,6 @@
 //! Several gateway processes before one shard process, as their clients see them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -58,6 +58,21 @@ pub fn metric(server: &Server, name: &str) -> u64 {
     let text = String::from_utf8(answer.body).expect("text");
     let line = text.lines().find(|line| line.split(' ').next() == Some(name));
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("no {name}"))
+}
+
+#[test]
+fn tokens_that_gateway_processes_check_are_counted() {
+    let server = Server::start(&["--gateways", "2"], &[]);
+    for n in 0..4 {
+        let token = server.token(&format!("user-{n}"), &["publisher"]);
+        open(&server, Rung::WebSocket, "r", None, Some(&token)).until(|e| e["type"] == "hello");
+    }
+    // Told with the processes' next reports.
+    let end = Instant::now() + LIMIT;
+    let checked = || metric(&server, "grandstand_auth_tokens_total{from=\"signature\"}");
+    while checked() != 4 {
+        assert!(Instant::now() < end, "{} of 4", checked());
+    }
 }
 
 #[test]

@@ -8,7 +8,6 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
@@ -23,6 +22,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::keys::{KeyFault, SigningKey, TrustedKey, load_keys};
 use super::remembered::{Remembered, TokenHash};
 use super::{GUEST_PREFIX, Identity, LEEWAY, More, Role, Roles, RoomPattern, display_name, files};
+use crate::metrics::{Metrics, add};
 
 /// Larger tokens are refused unread.
 pub const TOKEN_BYTES_MAX: usize = 4096;
@@ -138,18 +138,7 @@ pub struct Verifier {
     keys: RwLock<Arc<HashMap<String, TrustedKey>>>,
     reloaded: Mutex<Wall>,
     remembered: Mutex<Remembered>,
-    pub tally: Tally,
-}
-
-/// What tokens cost.
-#[derive(Default)]
-pub struct Tally {
-    /// Tokens found among those checked before.
-    pub cached: AtomicU64,
-    /// Tokens whose signature was checked and held.
-    pub checked: AtomicU64,
-    /// Times the key set file was read.
-    pub key_set_reads: AtomicU64,
+    metrics: Arc<Metrics>,
 }
 
 impl Verifier {
@@ -161,10 +150,11 @@ impl Verifier {
         jwks_file: Option<PathBuf>,
         issuer: Option<String>,
         audience: Vec<String>,
+        metrics: Arc<Metrics>,
     ) -> Result<Verifier, KeyFault> {
         fixed.extend(own.map(SigningKey::verifying_key));
         let keys = load_keys(&fixed, jwks_file.as_deref())?;
-        let tally = Tally { key_set_reads: u64::from(jwks_file.is_some()).into(), ..Tally::default() };
+        add(&metrics.key_set_reads, u64::from(jwks_file.is_some()));
         Ok(Verifier {
             fixed,
             jwks_file,
@@ -173,7 +163,7 @@ impl Verifier {
             keys: RwLock::new(Arc::new(keys)),
             reloaded: Mutex::new(Wall(0)),
             remembered: Mutex::default(),
-            tally,
+            metrics,
         })
     }
 
@@ -191,11 +181,11 @@ impl Verifier {
             (remembered.find(hash), remembered.age())
         };
         if let Some(identity) = found {
-            self.tally.cached.fetch_add(1, Ordering::Relaxed);
+            add(&self.metrics.tokens_cached, 1);
             return if now <= identity.ends_at() { Ok(identity) } else { Err(AuthFault::Expired) };
         }
         let identity = Arc::new(Identity { token: hash, ..self.read(token, now)? });
-        self.tally.checked.fetch_add(1, Ordering::Relaxed);
+        add(&self.metrics.tokens_checked, 1);
         // A key that is withdrawn meanwhile must not leave a token behind.
         self.remembered().insert_of(age, identity.clone());
         Ok(identity)
@@ -278,7 +268,7 @@ impl Verifier {
             }
             *reloaded = now;
         }
-        self.tally.key_set_reads.fetch_add(1, Ordering::Relaxed);
+        add(&self.metrics.key_set_reads, 1);
         match load_keys(&self.fixed, self.jwks_file.as_deref()) {
             Ok(keys) => {
                 *self.keys.write().expect("no holder of the keys can panic") = Arc::new(keys);
@@ -390,6 +380,7 @@ fn claim_at_fault(error: &serde_json::Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::sync::Arc;
     use std::time::Duration;
 
     use base64::Engine;
@@ -412,7 +403,7 @@ mod tests {
     fn office() -> Office {
         let dir = tempfile::tempdir().unwrap();
         let key = SigningKey::in_folder(dir.path()).unwrap();
-        let verifier = Verifier::new(Some(&key), vec![], None, None, vec![]).unwrap();
+        let verifier = Verifier::new(Some(&key), vec![], None, None, vec![], Arc::default()).unwrap();
         Office { key, verifier, _dir: dir }
     }
 
@@ -590,7 +581,8 @@ mod tests {
         let with = |aud: Value| office.check_claims(&json!({"sub": "u", "exp": s, "aud": aud}).to_string());
         assert_eq!(with(json!("other")), Err(AuthFault::Claim("aud")), "a token for somebody else");
         let foreign = TrustedKey { own: false, ..office.key.verifying_key() };
-        let strict = Verifier::new(None, vec![foreign], None, Some("idp".into()), vec!["stand".into()]).unwrap();
+        let strict =
+            Verifier::new(None, vec![foreign], None, Some("idp".into()), vec!["stand".into()], Arc::default()).unwrap();
         let check = |claims: Value| {
             strict.verify(&office.sign(&json!({"alg": "EdDSA", "kid": OWN_KID}), &claims.to_string()), NOW).map(|_| ())
         };
@@ -628,7 +620,7 @@ mod tests {
         assert_eq!(&*id.display(), "Curva");
         assert!(Claims::guest("", NOW).is_none());
         let foreign = TrustedKey { own: false, ..office.key.verifying_key() };
-        let verifier = Verifier::new(None, vec![foreign], None, None, vec![]).unwrap();
+        let verifier = Verifier::new(None, vec![foreign], None, None, vec![], Arc::default()).unwrap();
         assert_eq!(verifier.verify(&office.key.mint(&claims), NOW).unwrap_err(), AuthFault::Claim("sub"));
     }
 
@@ -645,7 +637,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("jwks.json");
         fs::write(&path, jwks_of(&office, "old")).unwrap();
-        let verifier = Verifier::new(None, vec![], Some(path.clone()), None, vec![]).unwrap();
+        let verifier = Verifier::new(None, vec![], Some(path.clone()), None, vec![], Arc::default()).unwrap();
         let token = office.sign(&json!({"alg": "EdDSA", "kid": "new"}), &good());
         assert_eq!(verifier.verify(&token, NOW).unwrap_err(), AuthFault::UnknownKey);
         fs::write(&path, jwks_of(&office, "new")).unwrap();
@@ -666,7 +658,7 @@ mod tests {
         let der: PublicKeyX509Der<'_> = pair.public_key().as_der().unwrap();
         let pem = crate::auth::files::der_to_pem(der.as_ref(), "PUBLIC KEY");
         let key = TrustedKey::from_pem("idp", "ES256", pem.as_bytes()).unwrap();
-        let verifier = Verifier::new(None, vec![key], None, None, vec![]).unwrap();
+        let verifier = Verifier::new(None, vec![key], None, None, vec![], Arc::default()).unwrap();
         let head = URL_SAFE_NO_PAD.encode(json!({"alg": "ES256", "kid": "idp"}).to_string());
         let message = format!("{head}.{}", URL_SAFE_NO_PAD.encode(good()));
         let signature = pair.sign(&SystemRandom::new(), message.as_bytes()).unwrap();

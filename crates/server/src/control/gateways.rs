@@ -184,7 +184,7 @@ impl Control {
     pub(super) fn metrics(&self) -> Arc<Metrics> {
         match &self.deps.host {
             None => self.deps.metrics.clone(),
-            Some(host) => Arc::new(Metrics::of_numbers(&host.numbers())),
+            Some(host) => Arc::new(Metrics::of_numbers(&host.numbers(&self.deps.metrics))),
         }
     }
 

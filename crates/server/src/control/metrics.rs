@@ -258,9 +258,8 @@ fn sockets(control: &Control, page: &mut Page) {
         "Rooms whose settings were asked of the shard: once for each worker with viewers of one.",
         read(&m.rooms_asked),
     );
-    let tokens = &control.deps.verifier.tally;
     page.family("grandstand_auth_tokens_total", COUNTER, "tokens", "Tokens taken, by what they were checked against.");
-    for (from, n) in [("cache", &tokens.cached), ("signature", &tokens.checked)] {
+    for (from, n) in [("cache", &m.tokens_cached), ("signature", &m.tokens_checked)] {
         page.line("grandstand_auth_tokens_total", &[("from", from)], read(n));
     }
     page.one(
@@ -268,7 +267,7 @@ fn sockets(control: &Control, page: &mut Page) {
         COUNTER,
         "reads",
         "Times the key set file was read, the start included.",
-        read(&tokens.key_set_reads),
+        read(&m.key_set_reads),
     );
     page.one("grandstand_gateway_ops_total", COUNTER, "operations", "Operations of clients.", read(&m.ops));
     page.one(

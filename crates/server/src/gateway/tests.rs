@@ -215,7 +215,7 @@ fn stage_full(
     }
     let dir = tempfile::tempdir().unwrap();
     let key = SigningKey::in_folder(dir.path()).unwrap();
-    let verifier = Arc::new(Verifier::new(Some(&key), vec![], None, None, vec![]).unwrap());
+    let verifier = Arc::new(Verifier::new(Some(&key), vec![], None, None, vec![], Arc::default()).unwrap());
     let tickets = Arc::new(Tickets::new(&[7; 32], clock::wall()));
     let metrics = Arc::new(Metrics::new());
     let tallies = Tallies::default();

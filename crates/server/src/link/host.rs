@@ -555,11 +555,12 @@ impl Host {
         Ok(())
     }
 
-    /// What all gateway processes counted, those that are gone too, in the order of `Metrics::numbers`.
-    pub fn numbers(&self) -> Vec<u64> {
+    /// What this process and all gateway processes counted, those that are gone too, in the order of `Metrics::numbers`.
+    pub fn numbers(&self, own: &Metrics) -> Vec<u64> {
         let links = self.links.read().expect("no holder of this lock can panic");
         let past = self.past();
-        let mut all = past.numbers.clone();
+        let mut all = own.numbers();
+        add_all(&mut all, &past.numbers);
         for left in past.left.values() {
             add_all(&mut all, &left.numbers);
         }
@@ -887,7 +888,12 @@ mod tests {
             let tally = stage.tallies.find(&RoomId::parse("a").unwrap());
             tally.map_or(0, |tally| tally.delivered.load(Ordering::Relaxed))
         };
-        let sums = || (Metrics::of_numbers(&stage.host.numbers()).accepted.into_inner(), stage.host.crossed().useless);
+        let sums = || {
+            (
+                Metrics::of_numbers(&stage.host.numbers(&Metrics::new())).accepted.into_inner(),
+                stage.host.crossed().useless,
+            )
+        };
         // The same process three times, and another one in its place.
         for (pid, accepted, sum) in [(1, 5, 5), (1, 6, 6), (1, 9, 9), (2, 1, 10)] {
             let socket = link(folder.path(), pid, accepted, 1);

@@ -55,7 +55,7 @@ fn still() -> Still {
         shard,
         workers: Workers::new(1),
         control: control.into(),
-        verifier: Arc::new(Verifier::new(None, vec![], None, None, vec![]).unwrap()),
+        verifier: Arc::new(Verifier::new(None, vec![], None, None, vec![], Arc::default()).unwrap()),
         tickets: Arc::new(Tickets::new(&[7; 32], clock::wall())),
         metrics: Arc::new(Metrics::new()),
         tallies: Tallies::default(),
