@@ -31,6 +31,7 @@ use grandstand_core::record::{Audience, Lane, Record, RetractTarget, Room};
 use grandstand_core::revision::CurrentScore;
 use grandstand_core::time::Wall;
 use grandstand_core::viewer::resume;
+use grandstand_wire::problem;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::auth::Identity;
@@ -187,6 +188,14 @@ impl<T> Mailbox<T> {
 pub struct Delay {
     pub retry_after: Duration,
     pub spread: Duration,
+}
+
+impl Delay {
+    /// As a problem document tells it.
+    pub fn wait(self) -> problem::Wait {
+        let millis = |d: Duration| d.as_millis() as u64;
+        problem::Wait { retry_after_ms: millis(self.retry_after), spread_ms: millis(self.spread) }
+    }
 }
 
 // ---- shard -> gateway worker -------------------------------------------------------------------------------------

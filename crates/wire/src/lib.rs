@@ -14,6 +14,7 @@ pub mod http;
 pub mod json;
 pub mod limits;
 pub mod op;
+pub mod problem;
 mod proto;
 pub mod proxy;
 pub mod record;

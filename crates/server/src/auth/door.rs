@@ -46,6 +46,11 @@ impl Scheme {
     }
 }
 
+/// Headers that let a page of this origin read the answer.
+pub fn readable_by(origin: &str) -> [(&'static str, &str); 3] {
+    [("access-control-allow-origin", origin), ("access-control-expose-headers", "retry-after"), ("vary", "Origin")]
+}
+
 /// Whether a request with these `Origin` headers may come in: none is fine, one must be the server's own or listed, more
 /// than one is a forgery. Pass every `Origin` header there is.
 pub fn may_enter<'a>(origins: impl IntoIterator<Item = &'a [u8]>, host: Option<&str>, listed: &[Origin]) -> bool {

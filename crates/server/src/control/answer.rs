@@ -55,18 +55,18 @@ impl Problem {
         body.insert("status".into(), self.status.as_u16().into());
         body.insert("code".into(), self.code.name().into());
         body.insert("detail".into(), self.detail.into());
-        if let Some(delay) = self.delay {
-            body.insert("retry_after_ms".into(), (delay.retry_after.as_millis() as u64).into());
-            body.insert("spread_ms".into(), (delay.spread.as_millis() as u64).into());
+        let wait = self.delay.map(Delay::wait);
+        if let Some(wait) = wait {
+            body.insert("retry_after_ms".into(), wait.retry_after_ms.into());
+            body.insert("spread_ms".into(), wait.spread_ms.into());
         }
         body.extend(self.more);
         let bytes = serde_json::to_vec(&body).expect("a map of values serialises");
         let mut response = bytes_answer(self.status, "application/problem+json", bytes);
         let headers = response.headers_mut();
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if let Some(delay) = self.delay {
-            let seconds = retry_after(delay.retry_after.as_millis() as u64);
-            headers.insert(header::RETRY_AFTER, seconds.into());
+        if let Some(wait) = wait {
+            headers.insert(header::RETRY_AFTER, retry_after(wait.retry_after_ms).into());
         }
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

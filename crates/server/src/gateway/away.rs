@@ -13,6 +13,7 @@ use std::time::Duration;
 use grandstand_core::names::RoomId;
 use grandstand_wire::codes::{CloseCode, ErrorCode};
 use grandstand_wire::event;
+use grandstand_wire::problem::Wait;
 
 use super::conn::Kind;
 use super::frames::{self, Out};
@@ -48,16 +49,10 @@ impl Worker {
 
     /// Every viewer of the room is told, by the walk; a waiting call is answered with it.
     fn tell_pause(&mut self, idx: usize) {
-        let delay = self.pause(idx);
+        let Wait { retry_after_ms, spread_ms } = self.pause(idx).wait();
         let room = &mut self.rooms[idx];
         let mut json = Vec::with_capacity(192);
-        event::FeedPaused {
-            room: &room.id,
-            reason: REASON,
-            retry_after_ms: delay.retry_after.as_millis() as u64,
-            spread_ms: delay.spread.as_millis() as u64,
-        }
-        .write(&mut json);
+        event::FeedPaused { room: &room.id, reason: REASON, retry_after_ms, spread_ms }.write(&mut json);
         let paused = [Out::loose("feed_paused", json)];
         room.latest.replace(&paused);
         let polls = room.seats.iter().filter(|s| s.transport == Transport::Poll);

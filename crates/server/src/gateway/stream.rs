@@ -435,13 +435,7 @@ pub fn credential(identity: &Identity) -> Credential {
 
 /// Headers that let a listed page read the answer.
 pub fn cors(origin: Option<&str>) -> Vec<(&'static str, &str)> {
-    origin.map_or_else(Vec::new, |origin| {
-        vec![
-            ("access-control-allow-origin", origin),
-            ("access-control-expose-headers", "retry-after"),
-            ("vary", "Origin"),
-        ]
-    })
+    origin.map_or_else(Vec::new, |origin| door::readable_by(origin).to_vec())
 }
 
 fn preflight(origin: Option<&str>, keep_alive: bool) -> Bytes {

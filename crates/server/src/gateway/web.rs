@@ -14,7 +14,7 @@ use bytes::Bytes;
 use grandstand_core::time::Mono;
 use grandstand_wire::codes::ErrorCode;
 use grandstand_wire::http::{self, Head, Refusal, Scan};
-use grandstand_wire::json;
+use grandstand_wire::problem;
 use grandstand_wire::proxy::{self, Scan as Scanned};
 
 use super::conn::{Address, Kind};
@@ -279,7 +279,7 @@ impl Worker {
         let origins = head.headers().filter(|h| h.name.eq_ignore_ascii_case("origin")).map(|h| h.value);
         let welcome = door::may_enter(origins, head.header("host"), &self.shared.settings.origins);
         let mut headers = super::stream::cors(head.header("origin").filter(|_| welcome));
-        let seconds = http::retry_after(delay.retry_after.as_millis() as u64).to_string();
+        let seconds = http::retry_after(delay.wait().retry_after_ms).to_string();
         headers.extend([("retry-after", seconds.as_str()), ("cache-control", "no-store")]);
         problem_after(ErrorCode::NotReady, "the log is away for a moment", delay, head.keep_alive, &headers)
     }
@@ -378,7 +378,7 @@ impl Worker {
             _ => ErrorCode::BadRequest,
         };
         let more: &[(&str, &str)] = if refusal.status == 426 { &[("sec-websocket-version", "13")] } else { &[] };
-        let answer = problem_as(refusal.status, code, refusal.reason, false, more);
+        let answer = whole_problem(refusal.status, code, refusal.reason, None, false, more);
         self.answer(slot, answer, false);
     }
 }
@@ -421,35 +421,25 @@ fn write_response_head(
 
 /// A whole answer of RFC 9457 with the code's own status.
 pub fn problem(code: ErrorCode, detail: &str, keep_alive: bool, headers: &[(&str, &str)]) -> Bytes {
-    problem_as(code.status(), code, detail, keep_alive, headers)
+    whole_problem(code.status(), code, detail, None, keep_alive, headers)
 }
 
 /// [`problem`], with how long to wait.
 pub fn problem_after(code: ErrorCode, detail: &str, delay: Delay, keep_alive: bool, headers: &[(&str, &str)]) -> Bytes {
-    let mut body = problem_body(code.status(), code, detail);
-    body.pop();
-    for (name, d) in [(&b",\"retry_after_ms\":"[..], delay.retry_after), (b",\"spread_ms\":", delay.spread)] {
-        body.extend_from_slice(name);
-        json::write_u64(d.as_millis() as u64, &mut body);
-    }
-    body.push(b'}');
-    whole(code.status(), "application/problem+json", &body, keep_alive, headers)
+    whole_problem(code.status(), code, detail, Some(delay), keep_alive, headers)
 }
 
-fn problem_as(status: u16, code: ErrorCode, detail: &str, keep_alive: bool, headers: &[(&str, &str)]) -> Bytes {
-    whole(status, "application/problem+json", &problem_body(status, code, detail), keep_alive, headers)
-}
-
-fn problem_body(status: u16, code: ErrorCode, detail: &str) -> Vec<u8> {
+fn whole_problem(
+    status: u16,
+    code: ErrorCode,
+    detail: &str,
+    delay: Option<Delay>,
+    keep_alive: bool,
+    headers: &[(&str, &str)],
+) -> Bytes {
     let mut body = Vec::with_capacity(128);
-    body.extend_from_slice(b"{\"type\":\"about:blank\",\"status\":");
-    json::write_u64(u64::from(status), &mut body);
-    body.extend_from_slice(b",\"code\":");
-    json::write_str(code.name(), &mut body);
-    body.extend_from_slice(b",\"detail\":");
-    json::write_str(detail, &mut body);
-    body.push(b'}');
-    body
+    problem::write(status, code, detail, delay.map(Delay::wait), &mut body);
+    whole(status, "application/problem+json", &body, keep_alive, headers)
 }
 
 /// A whole answer without its body: what HEAD is answered with.

@@ -27,6 +27,7 @@ use grandstand_core::owner::command::Command;
 use grandstand_core::record::Lane;
 use grandstand_core::reject::{Code, Reject};
 use grandstand_core::time::Mono;
+use grandstand_wire::codes::ErrorCode;
 
 use super::codec::{self, Down, Elsewhere, Frames, Hello, LinkNumbers, Order, Report, RoomNumbers, Status, Up};
 use super::{
@@ -446,8 +447,12 @@ impl Host {
                 let request = HttpRequest { request: *request, peer, conn, flow };
                 if deps.control.try_send(request).is_err() {
                     link.flows().remove(&conn);
-                    let part =
-                        super::hub::refused_answer("overloaded", "too many requests wait", super::OVERLOADED, None);
+                    let part = super::hub::refused_answer(
+                        ErrorCode::Overloaded,
+                        "too many requests wait",
+                        super::OVERLOADED,
+                        None,
+                    );
                     let _ = link.put(Down::Mail(conn.worker, ToWorker::Http { conn, part }));
                 }
             }

@@ -20,12 +20,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use grandstand_core::names::RoomId;
 use grandstand_core::owner::command::Command;
+use grandstand_wire::codes::ErrorCode;
 use grandstand_wire::http::retry_after;
+use grandstand_wire::problem;
 use http::HeaderValue;
-use serde_json::json;
 
 use super::codec::{self, Down, Elsewhere, Frames, Hello, LinkNumbers, Order, Ordered, Report, RoomNumbers, Up};
 use super::host::SILENCE;
@@ -92,7 +92,7 @@ struct Asked {
     /// The answer's head was given to the connection.
     begun: bool,
     /// The page that asks, where it may read the answer.
-    origin: Option<HeaderValue>,
+    origin: Option<String>,
 }
 
 /// One worker's interest in a room.
@@ -412,7 +412,11 @@ impl Hub {
         };
         self.tell_all(|| ToWorker::Away);
         for (conn, Asked { begun, origin }) in requests {
-            let part = if begun { HttpPart::Broken } else { refused_answer("not_ready", AWAY_WORDS, AWAY, origin) };
+            let part = if begun {
+                HttpPart::Broken
+            } else {
+                refused_answer(ErrorCode::NotReady, AWAY_WORDS, AWAY, origin.as_deref())
+            };
             self.deliver(conn.worker, ToWorker::Http { conn, part });
         }
     }
@@ -551,32 +555,25 @@ impl Hub {
 pub const AWAY_WORDS: &str = "the server's log is away for a moment";
 
 /// The `Origin` of a request whose page may read the answer.
-fn reader_of(headers: &http::HeaderMap, listed: &[Origin]) -> Option<HeaderValue> {
+fn reader_of(headers: &http::HeaderMap, listed: &[Origin]) -> Option<String> {
     let host = headers.get("host").and_then(|host| host.to_str().ok());
     let origins = headers.get_all("origin");
     let welcome = door::may_enter(origins.iter().map(HeaderValue::as_bytes), host, listed);
-    headers.get("origin").filter(|_| welcome).cloned()
+    headers.get("origin").filter(|_| welcome).and_then(|origin| Some(origin.to_str().ok()?.to_owned()))
 }
 
 /// A problem document, as control answers; `origin`: the page that may read it.
-pub fn refused_answer(code: &str, detail: &str, delay: Delay, origin: Option<HeaderValue>) -> HttpPart {
-    let millis = |d: Duration| d.as_millis() as u64;
-    let body = json!({
-        "type": "about:blank", "status": 503, "code": code, "detail": detail,
-        "retry_after_ms": millis(delay.retry_after), "spread_ms": millis(delay.spread),
-    });
+pub fn refused_answer(code: ErrorCode, detail: &str, delay: Delay, origin: Option<&str>) -> HttpPart {
+    let mut body = Vec::with_capacity(192);
+    problem::write(code.status(), code, detail, Some(delay.wait()), &mut body);
     let (mut head, ()) = http::Response::new(()).into_parts();
-    head.status = http::StatusCode::SERVICE_UNAVAILABLE;
-    let mut set = |name: &'static str, value| head.headers.insert(name, value);
-    set("content-type", HeaderValue::from_static("application/problem+json"));
-    set("cache-control", HeaderValue::from_static("no-store"));
-    if let Some(origin) = origin {
-        set("access-control-allow-origin", origin);
-        set("access-control-expose-headers", HeaderValue::from_static("retry-after"));
-        set("vary", HeaderValue::from_static("Origin"));
+    head.status = http::StatusCode::from_u16(code.status()).expect("the table holds statuses");
+    let fixed = [("content-type", "application/problem+json"), ("cache-control", "no-store")];
+    for (name, value) in fixed.into_iter().chain(origin.map(door::readable_by).into_iter().flatten()) {
+        head.headers.insert(name, HeaderValue::from_str(value).expect("an origin that may enter is a URL"));
     }
-    set("retry-after", HeaderValue::from(retry_after(millis(delay.retry_after))));
-    HttpPart::Whole { head, body: Bytes::from(body.to_string()) }
+    head.headers.insert("retry-after", HeaderValue::from(retry_after(delay.wait().retry_after_ms)));
+    HttpPart::Whole { head, body: body.into() }
 }
 
 fn broken(fault: codec::Fault) -> std::io::Error {
