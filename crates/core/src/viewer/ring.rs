@@ -36,6 +36,9 @@ pub struct Entry<P> {
     pub payload: P,
 }
 
+/// No cursor takes a ring further back than this: a storm of resumes lasts a minute, and who was away for longer comes alone.
+pub const PAST_AGE: Duration = Duration::from_secs(90);
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     pub age: Duration,
@@ -294,6 +297,12 @@ impl<P> Ring<P> {
     pub fn bytes(&self) -> u64 {
         self.totals.bytes - self.totals_before(self.first).bytes
     }
+    /// Whether it may be given more of its room's past: it has room, and holds nothing of before [`PAST_AGE`].
+    pub fn takes_past(&self, now: Mono) -> bool {
+        let oldest = self.after(self.floor).and_then(|mut entries| entries.next());
+        self.bytes() < self.limits.bytes && oldest.is_none_or(|e| now.since(e.at) < PAST_AGE)
+    }
+
     /// The newest event held.
     pub fn last(&self) -> Option<&Entry<P>> {
         self.slots.back().map(|slot| &slot.entry)

@@ -35,8 +35,6 @@ use crate::link::{Fetch, Past, Piece, ReadRefused, RoomInfo};
 /// A reader that has not answered by then will not.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
 
-/// No cursor takes the ring further back than this: a storm of resumes lasts a minute, and who was away for longer comes alone.
-const PAST_AGE: Duration = Duration::from_secs(90);
 /// What was read for many is kept for those who are still to come.
 const PAST_KEPT: Duration = Duration::from_secs(30);
 /// Cursors that waited, judged between two walks: a greeting is about 30 microseconds.
@@ -167,7 +165,7 @@ impl Worker {
         let gap = room.refill.as_ref().is_some_and(|refill| refill.old.is_some());
         if !gap && room.below.iter().all(|b| b.cursor >= floor) {
             room.refill = None;
-        } else if came_to_nothing || !takes_past(&room.ring, now) {
+        } else if came_to_nothing || !room.ring.takes_past(now) {
             return self.give_up_refill(idx);
         } else {
             self.ask_past(idx);
@@ -187,7 +185,7 @@ impl Worker {
     pub(super) fn wait_for_past(&mut self, slot: usize, member: usize, idx: usize, cursor: Position) -> bool {
         let now = self.now;
         let room = &self.rooms[idx];
-        let fills = room.refill.is_some() || takes_past(&room.ring, now);
+        let fills = room.refill.is_some() || room.ring.takes_past(now);
         // Failpoints stand on the road that everyone takes alone.
         if self.away || cursor >= room.ring.floor() || !fills || failpoint::is_active() {
             return false;
@@ -275,12 +273,6 @@ impl Refill {
     fn new(seen: Position, old: Option<Ring<Arc<Piece>>>, now: Mono) -> Refill {
         Refill { request: 0, asked_at: now, upto: seen, seen, old, urgent: false }
     }
-}
-
-/// Whether a ring may be given more of its room's past.
-fn takes_past(ring: &Ring<Arc<Piece>>, now: Mono) -> bool {
-    let oldest = ring.after(ring.floor()).and_then(|mut entries| entries.next());
-    ring.bytes() < ring::Limits::default().bytes && oldest.is_none_or(|e| now.since(e.at) < PAST_AGE)
 }
 
 /// Microseconds since a piece was given its id.

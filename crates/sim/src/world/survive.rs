@@ -21,8 +21,6 @@ use crate::world::{Down, Event, GatewayIdx, ProcessIdx, World};
 
 /// A reader that has not answered by then will not. Less than a late reply of this world takes, so that both happen.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
-/// No cursor takes a ring further back than this.
-const PAST_AGE: Duration = Duration::from_secs(90);
 /// What was read for many is kept for those who are still to come.
 const PAST_KEPT: Duration = Duration::from_secs(30);
 
@@ -169,7 +167,7 @@ impl World {
     }
 
     pub(super) fn on_past(&mut self, gateway: GatewayIdx, room: &RoomId, request: u64, page: Option<Past>) {
-        let (now, limits) = (self.now, self.ring_limits());
+        let now = self.now;
         let Some(owner) = self.gateways[gateway].owner else { return };
         let wall = self.wall(owner);
         let Some(roster) = self.gateways[gateway].rooms.get_mut(room) else { return };
@@ -200,7 +198,7 @@ impl World {
         if !gap && roster.below.iter().all(|(_, cursor)| *cursor >= floor) {
             roster.refill = None;
             self.walk(gateway, room);
-        } else if came_to_nothing || !takes_past(&roster.ring, limits, now) {
+        } else if came_to_nothing || !roster.ring.takes_past(now) {
             return self.give_up(gateway, room);
         } else {
             self.ask_past(gateway, room);
@@ -230,9 +228,9 @@ impl World {
 
     /// Whether a viewer whose cursor the ring does not hold waits until it does. `false`: it asks the log for itself.
     pub(super) fn wait_for_past(&mut self, gateway: GatewayIdx, id: ConnId, room: &RoomId, cursor: Position) -> bool {
-        let (now, limits, shares) = (self.now, self.ring_limits(), self.plan.shares_reads);
+        let (now, shares) = (self.now, self.plan.shares_reads);
         let Some(roster) = self.gateways[gateway].rooms.get_mut(room) else { return false };
-        let fills = roster.refill.is_some() || (shares && takes_past(&roster.ring, limits, now));
+        let fills = roster.refill.is_some() || (shares && roster.ring.takes_past(now));
         if cursor == Position::START || cursor >= roster.ring.floor() || !fills {
             return false;
         }
@@ -280,12 +278,6 @@ impl World {
             self.give_up(gateway, &room);
         }
     }
-}
-
-/// Whether a ring may be given more of its room's past.
-fn takes_past(ring: &Ring<Arc<Record>>, limits: ring::Limits, now: Mono) -> bool {
-    let oldest = ring.after(ring.floor()).and_then(|mut entries| entries.next());
-    ring.bytes() < limits.bytes && oldest.is_none_or(|e| now.since(e.at) < PAST_AGE)
 }
 
 /// When an event would have come to a ring that was there.
