@@ -12,6 +12,7 @@
 
 pub mod event;
 pub mod feed;
+pub mod gift;
 pub mod http;
 pub mod publisher;
 pub mod retry;

@@ -16,6 +16,7 @@ mod demo;
 mod entry;
 mod export;
 mod gateways;
+mod gifts;
 mod health;
 mod internal;
 mod metrics;

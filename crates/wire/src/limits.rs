@@ -60,6 +60,11 @@ pub const PAGE_COMMENTS_MAX: usize = 200;
 
 pub const REVISION_MAX: u32 = revision::REVISION_MAX;
 pub const GOALS_MAX: u32 = revision::GOALS_MAX;
+/// Items of one gift.
+pub const GIFT_COUNT_MAX: u32 = 1_000_000;
+/// A thousand million of any currency: nine of them still add up below 2^53.
+pub const GIFT_MICROS_MAX: u64 = 1_000_000_000_000_000;
+pub const CURRENCY_BYTES_MAX: usize = 16;
 pub const SIGNATURE_AGE_MAX: Duration = Duration::from_secs(300);
 
 pub const TITLE_BYTES_MAX: usize = rooms::TITLE_BYTES_MAX;
@@ -120,6 +125,9 @@ pub fn all() -> Vec<(&'static str, String)> {
         ("comments of a page back", PAGE_COMMENTS_MAX.to_string()),
         ("score revision", format!("1 to {REVISION_MAX}")),
         ("age of a score signature", seconds(SIGNATURE_AGE_MAX)),
+        ("items of a gift", format!("1 to {GIFT_COUNT_MAX}")),
+        ("`amount_micros` of a gift", format!("0 to {GIFT_MICROS_MAX}")),
+        ("`currency`", format!("{CURRENCY_BYTES_MAX} of A-Z a-z 0-9 _ -")),
         ("matches of a room", ROOM_MATCHES_MAX.to_string()),
         ("pinned events of a room", ROOM_PINNED_MAX.to_string()),
         ("slow mode", format!("{SLOW_MODE_SECONDS_MAX} s")),

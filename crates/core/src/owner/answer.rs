@@ -33,7 +33,12 @@ pub enum Answer {
         version: u64,
         settings: Arc<Room>,
     },
-    /// A gift, ban or retract is in the log; `None` when there was nothing to do.
+    /// A gift is in the log. `duplicate`: it was there before this command.
+    Gift {
+        event_id: EventId,
+        duplicate: bool,
+    },
+    /// A ban or retract is in the log; `None` when there was nothing to do.
     Done {
         event_id: Option<EventId>,
     },

@@ -167,7 +167,7 @@ impl Owner {
                 let text = "another gift was sent with this gift_id";
                 return Err(Answer::Reject(Reject::new(Code::IdempotencyConflict, text)));
             }
-            return Ok(Answer::Done { event_id: Some(event_id) });
+            return Ok(Answer::Gift { event_id, duplicate: true });
         }
         if is_banned {
             return Err(banned());
@@ -178,7 +178,7 @@ impl Owner {
             r.body = Body::Gift(gift.gift);
         });
         draft.gifts.insert(key, (record.event_id(), digest));
-        Ok(Answer::Done { event_id: Some(record.event_id()) })
+        Ok(Answer::Gift { event_id: record.event_id(), duplicate: false })
     }
 
     pub(super) fn seal_retract(

@@ -370,6 +370,12 @@ impl Harness {
                     return Err(format!("{event_id:?} is another score"));
                 }
             }
+            (Command::Gift(g), Answer::Gift { event_id, .. }) => {
+                let record = find(*event_id).ok_or_else(|| format!("{event_id:?} is acked and not there"))?;
+                if !matches!(&record.body, Body::Gift(logged) if *logged == g.gift) {
+                    return Err(format!("{event_id:?} is another gift"));
+                }
+            }
             (_, Answer::Done { event_id: Some(id) }) if find(*id).is_none() => {
                 return Err(format!("{id:?} is acked and not there"));
             }

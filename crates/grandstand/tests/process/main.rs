@@ -6,6 +6,7 @@ mod contract;
 mod crash;
 mod edges;
 mod fan;
+mod gifts;
 mod hostile;
 mod http2;
 mod http2_raw;

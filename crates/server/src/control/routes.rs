@@ -8,7 +8,9 @@ use axum::routing::{MethodRouter, delete, get, post};
 use grandstand_wire::codes::ErrorCode;
 
 use super::answer::Problem;
-use super::{Control, comments, demo, entry, export, gateways, health, moderation, pages, rooms, scores, snapshot};
+use super::{
+    Control, comments, demo, entry, export, gateways, gifts, health, moderation, pages, rooms, scores, snapshot,
+};
 
 /// What the router holds: the role, which holds the router.
 #[derive(Clone)]
@@ -51,7 +53,7 @@ fn routes() -> Vec<Route> {
         (&["POST"], "/v1/rooms/{room}/likes", post(entry::not_built)),
         (&["POST"], "/v1/rooms/{room}/reactions", post(entry::not_built)),
         (&["POST"], "/v1/rooms/{room}/reports", post(entry::not_built)),
-        (&["GET", "POST"], "/v1/rooms/{room}/gifts", get(entry::not_built).post(entry::not_built)),
+        (&["POST"], "/v1/rooms/{room}/gifts", post(gifts::post)),
         (&["GET", "PUT"], "/admin/rooms/{room}", get(rooms::get).put(rooms::put)),
         (&["GET"], "/admin/rooms/{room}/export", get(export::get)),
         (&["GET"], "/admin/gateways", get(gateways::list)),

@@ -516,7 +516,7 @@ fn said(room: &RoomId, key: &ClientMsgId, answer: Answer) -> Out<'static> {
             }
         }
         // Answers to what no publish asks.
-        Answer::Score { .. } | Answer::Room { .. } | Answer::Done { .. } => {
+        Answer::Score { .. } | Answer::Gift { .. } | Answer::Room { .. } | Answer::Done { .. } => {
             event::ErrorEvent {
                 room: Some(room),
                 code: ErrorCode::ServerFault.name(),

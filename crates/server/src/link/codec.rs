@@ -761,6 +761,11 @@ impl Writer<'_> {
                 self.u8(3);
                 self.opt(event_id.as_ref(), |w, id| w.u64(id.value()));
             }
+            Answer::Gift { event_id, duplicate } => {
+                self.u8(6);
+                self.u64(event_id.value());
+                self.flag(*duplicate);
+            }
             Answer::Pending { retry_after } => {
                 self.u8(4);
                 self.duration(*retry_after);
@@ -1083,6 +1088,7 @@ impl<'a> Reader<'a> {
                 retry_after: self.opt(Reader::duration)?,
                 fields: self.list(8, |r| Ok((r.text()?.to_owned(), r.text()?.to_owned())))?,
             }),
+            6 => Answer::Gift { event_id: self.id()?, duplicate: self.flag()? },
             _ => return Err(Fault::Field),
         })
     }

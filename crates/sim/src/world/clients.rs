@@ -376,6 +376,7 @@ impl World {
                 return;
             }
             Answer::Score { event_id, accepted, .. } => Some((event_id, !accepted)),
+            Answer::Gift { event_id, duplicate } => Some((event_id, duplicate)),
             Answer::Done { event_id } => event_id.map(|id| (id, false)),
             _ => None,
         };

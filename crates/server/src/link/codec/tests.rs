@@ -149,6 +149,7 @@ fn mails() -> Vec<ToWorker> {
         Answer::Published { event_id: id(1), partition: Partition(1_023), offset: Seq::START, duplicate: true },
         Answer::Score { accepted: true, event_id: id(2), revision: Revision(4), superseded: false, room: room() },
         Answer::Room { version: 3, settings: Arc::new(settings()) },
+        Answer::Gift { event_id: id(4), duplicate: true },
         Answer::Done { event_id: None },
         Answer::Done { event_id: Some(id(3)) },
         Answer::Pending { retry_after: Duration::from_secs(1) },

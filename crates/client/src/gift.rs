@@ -1,0 +1,65 @@
+//! Gifts, as a shop's backend tells of them.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::http::Http;
+use crate::{Fault, segment};
+
+/// One purchase. Its `gift_id` is the purchase's own and never changes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Gift {
+    pub gift_id: String,
+    pub user: Giver,
+    pub item: String,
+    pub count: u32,
+    /// Millionths of the currency, of all items together.
+    pub amount_micros: u64,
+    pub currency: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Giver {
+    pub id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// What became of a gift.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Given {
+    /// In the room's log. `duplicate`: it was there before.
+    Logged { event_id: Option<u64>, duplicate: bool },
+    /// It will not be taken.
+    Refused { status: u16, code: String, message: String },
+}
+
+/// Posts one gift until it is in the log or refused for good; waits out 429 and 503 up to `patience`. Role `backend`.
+///
+/// Errors: no whole answer came. The gift may be in the log: post it again, with the same `gift_id`.
+pub async fn post(http: &Http, room: &str, gift: &Gift, patience: Duration) -> Result<Given, Fault> {
+    let target = format!("/v1/rooms/{}/gifts", segment(room));
+    let body = serde_json::to_vec(gift).expect("text and numbers serialise");
+    let start = tokio::time::Instant::now();
+    loop {
+        let reply = http.call("POST", &target, &[], Some(&body)).await?;
+        let answer = serde_json::from_slice::<Value>(&reply.body).unwrap_or(Value::Null);
+        match reply.status {
+            200 => {
+                let event_id = answer.get("event_id").and_then(Value::as_u64);
+                let duplicate = answer.get("duplicate").and_then(Value::as_bool).unwrap_or(false);
+                return Ok(Given::Logged { event_id, duplicate });
+            }
+            429 | 503 if start.elapsed() < patience => {
+                tokio::time::sleep(reply.retry_after().unwrap_or(Duration::from_millis(500))).await;
+            }
+            status => {
+                let code = answer.get("code").and_then(Value::as_str).unwrap_or("refused").to_owned();
+                let detail = ["detail", "message", "title"].iter().find_map(|k| answer.get(k)?.as_str());
+                return Ok(Given::Refused { status, code, message: detail.unwrap_or_default().to_owned() });
+            }
+        }
+    }
+}
