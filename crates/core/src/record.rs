@@ -5,6 +5,8 @@ use std::sync::Arc;
 use crate::ids::{Epoch, EventId, Partition, Pseq, Revision, Seq};
 use crate::names::{ClientMsgId, Key, RoomId, UserId};
 use crate::routing;
+use crate::sampler;
+use crate::sampler::pick::WindowNumber;
 use crate::time::Wall;
 
 /// One entry of a log. `epoch` and `seq` are given when the batch is sealed and never change.
@@ -37,7 +39,11 @@ impl Record {
     }
 
     pub fn partition(&self) -> Partition {
-        self.room.as_ref().map_or(Partition(0), routing::partition_of)
+        match (&self.room, &self.user) {
+            (None, _) => Partition(0),
+            (Some(room), Some(user)) if self.is_raw() => routing::partition_of_raw(room, user),
+            (Some(room), _) => routing::partition_of(room),
+        }
     }
 
     /// The lane it is served in; `None` for records that no viewer is sent.
@@ -46,10 +52,29 @@ impl Record {
             (_, Audience::Nobody) => None,
             (Body::Comment(_), _) => Some(Lane::Comment),
             (Body::Score(_) | Body::Gift(_) | Body::Retract(_) | Body::Config(_), _) => Some(Lane::Priority),
-            (Body::EpochStart | Body::Room(_) | Body::Ban(_) | Body::Unban(_) | Body::Audit(_) | Body::Erased, _) => {
-                None
-            }
+            (
+                Body::EpochStart
+                | Body::Room(_)
+                | Body::Ban(_)
+                | Body::Unban(_)
+                | Body::Audit(_)
+                | Body::Wide(_)
+                | Body::Narrow(_)
+                | Body::Erased,
+                _,
+            ) => None,
         }
+    }
+
+    /// A comment of a wide room as it was said: durable, and shown only if a window sequences it once more. Holds of an
+    /// erased one too.
+    pub fn is_raw(&self) -> bool {
+        self.audience == Audience::Nobody && self.client_msg_id.is_some()
+    }
+
+    /// Of a window's winner: the id it was said under.
+    pub fn raw_id(&self) -> Option<EventId> {
+        self.source.as_ref().filter(|source| *source.log == *RAW).map(|source| source.id)
     }
 
     /// Whether it flushes what waits in the merge window before it (gifts ride with the comments).
@@ -88,6 +113,9 @@ pub enum Audience {
     Nobody,
 }
 
+/// [`Source::log`] of a window's winner.
+pub const RAW: &str = "raw";
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Source {
     pub log: Arc<str>,
@@ -110,6 +138,10 @@ pub enum Body {
     Unban(UserId),
     /// Who changed the room (the record's user) and why. Follows the records of the change in the same batch.
     Audit(Audit),
+    /// The room is wide from here on: comments go through its window.
+    Wide(Crowd),
+    /// The room is narrow again: comments take their places as they come.
+    Narrow(Crowd),
     /// Header kept, body gone (retention or erase).
     Erased,
 }
@@ -120,6 +152,30 @@ pub struct Comment {
     pub badges: Arc<[Arc<str>]>,
     pub text: Arc<str>,
     pub reply_to: Option<EventId>,
+    /// How it came through a wide room's window; `None` in a narrow room.
+    pub won: Option<Box<Won>>,
+}
+
+/// What a gateway's pick and a log's reader must know of a window's winner.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Won {
+    pub window: WindowNumber,
+    /// 1 to [`sampler::WEIGHT_MAX`].
+    pub weight: u32,
+    /// Texts folded into it.
+    pub repeats: u32,
+    /// Beside the lot.
+    pub by_right: bool,
+    /// Whom it answers or names, when that user was in the room.
+    pub addressee: Option<UserId>,
+}
+
+/// What the switch of a wide room saw when it turned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Crowd {
+    /// Accepted comments a second.
+    pub rate: u32,
+    pub viewers: u64,
 }
 
 /// One revision of one score event. Identity: (match, provider, event, revision).
@@ -253,6 +309,10 @@ pub struct Config {
     pub until_ts: Option<Option<Wall>>,
     pub moderation_policy: Option<Policy>,
     pub pinned: Option<Arc<[EventId]>>,
+    /// Whether viewers are given a part of what is said.
+    pub sampled: Option<bool>,
+    /// Comments a second one viewer is given at most while the room is sampled.
+    pub cap: Option<u32>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -327,6 +387,8 @@ pub struct Room {
     pub slow_mode_until: Option<Wall>,
     pub moderation_policy: Policy,
     pub pinned: Vec<EventId>,
+    /// When it is wide, and what is shown of it then.
+    pub sampling: sampler::Rules,
     /// Grows by one with each change; the `ETag` of the room.
     pub version: u64,
 }
@@ -352,6 +414,7 @@ impl Room {
             slow_mode_until: None,
             moderation_policy: Policy::Off,
             pinned: Vec::new(),
+            sampling: sampler::Rules::default(),
             version: 0,
         }
     }

@@ -9,6 +9,9 @@ use std::time::Duration;
 use crate::ids::EventId;
 use crate::names::Key;
 use crate::record::{Config, Policy, Room, RoomState};
+use crate::sampler::pick::PICKS_MAX;
+use crate::sampler::switch::Sampling;
+use crate::sampler::{Preset, WEIGHT_MAX, Weights};
 use crate::slow_mode;
 use crate::time::Wall;
 
@@ -18,6 +21,12 @@ pub const PINNED_MAX: usize = 10;
 /// Below, an ordinary stall of a phone passes comments over; above, they come later than a priority event may.
 pub const COMMENT_AGE_MS_MIN: u32 = 500;
 pub const COMMENT_AGE_MS_MAX: u32 = 10_000;
+/// A window is a fifth of a second, and picks of one window are bounded.
+pub const CAP_MAX: u32 = 100;
+const _: () = assert!(CAP_MAX as usize <= PICKS_MAX * 5);
+/// Badges with a weight of their own.
+pub const BADGE_WEIGHTS_MAX: usize = 16;
+pub const BADGE_BYTES_MAX: usize = 32;
 
 /// What an operator wants changed; `None` leaves a setting as it is.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -42,6 +51,14 @@ pub struct RoomChange {
     pub slow_mode_for: Option<Duration>,
     pub moderation_policy: Option<Policy>,
     pub pinned: Option<Vec<EventId>>,
+    pub sampling: Option<Sampling>,
+    pub sampling_rate: Option<u32>,
+    pub sampling_viewers: Option<u32>,
+    /// `Some(None)` is the preset's again.
+    pub cap: Option<Option<u32>>,
+    /// A preset's own cap holds unless the same change gives one.
+    pub preset: Option<Preset>,
+    pub weights: Option<Weights>,
 }
 
 /// A room that was changed, with what viewers are told of it.
@@ -86,6 +103,11 @@ pub fn change(room: &Room, change: &RoomChange, now: Wall) -> Result<Changed, Ve
         "goes with slow_mode_seconds",
     );
     check("pinned", change.pinned.as_ref().is_none_or(|p| p.len() <= PINNED_MAX), "at most 10 events");
+    check("sampling_rate", within(change.sampling_rate, 1, 100_000), "1 to 100000 comments a second");
+    check("sampling_viewers", within(change.sampling_viewers, 1, u32::MAX), "1 to 4294967295 viewers");
+    check("cap", within(change.cap.flatten(), 1, CAP_MAX), "1 to 100 comments a second");
+    let weights_ok = change.weights.as_ref().is_none_or(are_weights);
+    check("weights", weights_ok, "base 1 to 1000, the others 0 to 1000, at most 16 different badges of 1 to 32 bytes");
     if !faults.is_empty() {
         return Err(faults);
     }
@@ -106,6 +128,12 @@ pub fn change(room: &Room, change: &RoomChange, now: Wall) -> Result<Changed, Ve
     set(&mut new.retention_days, &change.retention_days);
     set(&mut new.moderation_policy, &change.moderation_policy);
     set(&mut new.pinned, &change.pinned);
+    set(&mut new.sampling.when, &change.sampling);
+    set(&mut new.sampling.rate, &change.sampling_rate);
+    set(&mut new.sampling.viewers, &change.sampling_viewers);
+    set(&mut new.sampling.preset, &change.preset);
+    set(&mut new.sampling.cap, &change.cap.or(change.preset.map(|_| None)));
+    set(&mut new.sampling.weights, &change.weights);
     if let Some(seconds) = change.slow_mode_seconds {
         new.slow_mode_seconds = seconds;
         new.slow_mode_until = change.slow_mode_for.filter(|_| seconds > 0).map(|lasts| now + lasts);
@@ -119,6 +147,17 @@ pub fn change(room: &Room, change: &RoomChange, now: Wall) -> Result<Changed, Ve
 
 fn may_follow(from: RoomState, to: RoomState) -> bool {
     to != RoomState::Scheduled || matches!(from, RoomState::Scheduled | RoomState::Closed)
+}
+
+fn are_weights(weights: &Weights) -> bool {
+    let Weights { base, per_reply, per_reaction, badges } = weights;
+    let names_ok = badges.iter().enumerate().all(|(i, (name, _))| {
+        (1..=BADGE_BYTES_MAX).contains(&name.len()) && !badges[..i].iter().any(|(earlier, _)| earlier == name)
+    });
+    *base >= 1
+        && [*base, *per_reply, *per_reaction].iter().chain(badges.iter().map(|(_, w)| w)).all(|w| *w <= WEIGHT_MAX)
+        && badges.len() <= BADGE_WEIGHTS_MAX
+        && names_ok
 }
 
 fn set<T: Clone>(field: &mut T, wanted: &Option<T>) {
@@ -140,6 +179,9 @@ fn told(old: &Room, new: &Room) -> Config {
         until_ts: slow_mode.then_some(new.slow_mode_until),
         moderation_policy: changed(&old.moderation_policy, &new.moderation_policy),
         pinned: changed(&old.pinned, &new.pinned).map(Arc::from),
+        // Said by the switch's own event.
+        sampled: None,
+        cap: changed(&old.sampling.cap(), &new.sampling.cap()),
     }
 }
 
@@ -147,6 +189,7 @@ fn told(old: &Room, new: &Room) -> Config {
 mod tests {
     use super::{RoomChange, change};
     use crate::record::{Config, Room, RoomState};
+    use crate::sampler::{Preset, Weights};
     use crate::time::Wall;
     use std::time::Duration;
 
@@ -185,6 +228,30 @@ mod tests {
         };
         let fields: Vec<String> = change(&room(), &wanted, Wall(0)).unwrap_err().into_iter().map(|(f, _)| f).collect();
         assert_eq!(fields, ["state", "rate", "slow_mode_seconds"]);
+    }
+
+    #[test]
+    fn a_preset_brings_its_cap_and_viewers_are_told_the_cap() {
+        let to = |change: RoomChange| super::change(&room(), &change, Wall(0)).unwrap();
+        let danmaku = to(RoomChange { preset: Some(Preset::Danmaku), ..RoomChange::default() });
+        assert_eq!((danmaku.room.sampling.cap(), danmaku.config.cap), (50, Some(50)));
+        let own = to(RoomChange { preset: Some(Preset::Danmaku), cap: Some(Some(5)), ..RoomChange::default() });
+        assert_eq!((own.room.sampling.cap(), own.config.cap), (5, None));
+    }
+
+    #[test]
+    fn sampling_settings_out_of_their_limits_are_named() {
+        let weights = Weights { base: 0, ..Weights::default() };
+        let twice = Weights { badges: vec![("mod".into(), 1), ("mod".into(), 2)], ..Weights::default() };
+        for (change, field) in [
+            (RoomChange { sampling_rate: Some(0), ..RoomChange::default() }, "sampling_rate"),
+            (RoomChange { sampling_viewers: Some(0), ..RoomChange::default() }, "sampling_viewers"),
+            (RoomChange { cap: Some(Some(101)), ..RoomChange::default() }, "cap"),
+            (RoomChange { weights: Some(weights), ..RoomChange::default() }, "weights"),
+            (RoomChange { weights: Some(twice), ..RoomChange::default() }, "weights"),
+        ] {
+            assert_eq!(super::change(&room(), &change, Wall(0)).unwrap_err()[0].0, field);
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Which partition a room lives in: a fixed hash, the same embedded and in a cluster, for ever.
 
 use crate::ids::Partition;
-use crate::names::RoomId;
+use crate::names::{RoomId, UserId};
 
 /// Fixed for the life of a deployment; recorded in the data folder.
 pub const PARTITIONS: u16 = 1024;
@@ -22,10 +22,16 @@ pub fn partition_of(room: &RoomId) -> Partition {
     Partition((stable_hash(room.as_str().as_bytes()) % u64::from(PARTITIONS)) as u16)
 }
 
+/// Of what a user says in a wide room: a firehose is spread over all partitions, one user's part of it over none.
+pub fn partition_of_raw(room: &RoomId, user: &UserId) -> Partition {
+    let both = [room.as_str().as_bytes(), b"\n", user.as_str().as_bytes()].concat();
+    Partition((stable_hash(&both) % u64::from(PARTITIONS)) as u16)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::partition_of;
-    use crate::names::RoomId;
+    use super::{partition_of, partition_of_raw};
+    use crate::names::{RoomId, UserId};
 
     #[test]
     fn partitions_never_change() {
@@ -34,6 +40,14 @@ mod tests {
             .map(|r| partition_of(&RoomId::parse(r).unwrap()).0)
             .collect();
         assert_eq!(got, GOLDEN);
+    }
+
+    #[test]
+    fn partitions_of_raw_comments_never_change() {
+        let room = RoomId::parse("demo").unwrap();
+        let got: Vec<u16> =
+            ["u_1", "u_2", "zoë"].iter().map(|u| partition_of_raw(&room, &UserId::parse(u).unwrap()).0).collect();
+        assert_eq!(got, [130, 18, 115]);
     }
 
     const GOLDEN: [u16; 5] = [248, 170, 621, 652, 378];

@@ -16,12 +16,81 @@ use crate::names::UserId;
 use crate::record::{Body, Comment, Record};
 use crate::time::Mono;
 
+use switch::{Limits, Sampling};
+
 pub mod fold;
 pub mod keep;
 pub mod pick;
 pub mod shedder;
 pub mod switch;
 pub mod window;
+
+/// A room's settings of when it is wide and what its viewers are shown then.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rules {
+    pub when: Sampling,
+    /// Accepted comments a second above which it may be wide.
+    pub rate: u32,
+    /// Viewers from which it may be wide.
+    pub viewers: u32,
+    pub preset: Preset,
+    /// Comments a second one viewer is given at most; `None` is the preset's.
+    pub cap: Option<u32>,
+    pub weights: Weights,
+}
+
+impl Default for Rules {
+    fn default() -> Rules {
+        let limits = Limits::default();
+        Rules {
+            when: Sampling::Auto,
+            rate: limits.rate,
+            viewers: limits.viewers as u32, // 50 000
+            preset: Preset::Chat,
+            cap: None,
+            weights: Weights::default(),
+        }
+    }
+}
+
+impl Rules {
+    /// Comments a second one viewer is given at most.
+    pub fn cap(&self) -> u32 {
+        self.cap.unwrap_or(self.preset.cap())
+    }
+
+    /// What the switch holds a crowd against; the deliveries are the server's, not the room's.
+    pub fn limits(&self) -> Limits {
+        Limits { rate: self.rate, viewers: u64::from(self.viewers), ..Limits::default() }
+    }
+}
+
+/// What the comments of a room are for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Preset {
+    /// To be read.
+    Chat,
+    /// To fly over the picture.
+    Danmaku,
+}
+
+impl Preset {
+    pub const ALL: [(Preset, &'static str); 2] = [(Preset::Chat, "chat"), (Preset::Danmaku, "danmaku")];
+
+    /// Nobody reads more than five lines a second; fifty fly over a screen.
+    pub fn cap(self) -> u32 {
+        match self {
+            Preset::Chat => 5,
+            Preset::Danmaku => 50,
+        }
+    }
+    pub fn name(self) -> &'static str {
+        Preset::ALL[self as usize].1
+    }
+    pub fn parse(name: &str) -> Option<Preset> {
+        Preset::ALL.iter().find(|(_, n)| *n == name).map(|(p, _)| *p)
+    }
+}
 
 /// What raises a comment's chance; a room's settings.
 #[derive(Clone, PartialEq, Eq, Debug)]

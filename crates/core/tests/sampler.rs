@@ -40,6 +40,7 @@ fn record(seq: u64, author: &str, text: &str, badges: &[&str]) -> Arc<Record> {
             badges: badges.iter().map(|b| Arc::from(*b)).collect(),
             text: text.into(),
             reply_to: None,
+            won: None,
         }),
     })
 }

@@ -85,6 +85,7 @@ fn comment(seq: u64) -> Record {
             badges: ["sub".into()].into(),
             text: TEXT.into(),
             reply_to: None,
+            won: None,
         }),
     }
 }
@@ -104,6 +105,7 @@ fn piece(seq: u64) -> Arc<Piece> {
         author: record.user.clone().map(|user| (user, record.client_msg_id.clone())),
         audience: Audience::Everyone,
         retracts: None,
+        won: None,
     })
 }
 

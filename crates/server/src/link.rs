@@ -29,6 +29,7 @@ use grandstand_core::owner::answer::Answer;
 use grandstand_core::owner::command::Command;
 use grandstand_core::record::{Audience, Lane, Record, RetractTarget, Room};
 use grandstand_core::revision::CurrentScore;
+use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::time::Wall;
 use grandstand_core::viewer::resume;
 use grandstand_wire::problem;
@@ -89,6 +90,20 @@ pub struct Piece {
     pub audience: Audience,
     /// On a retract: what must not be shown from here on. A ring drops the bodies it holds.
     pub retracts: Option<RetractTarget>,
+    /// A window's winner: it is for those whom a gateway picks it for.
+    pub won: Option<Won>,
+}
+
+/// What a gateway's pick must know of a window's winner.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Won {
+    pub window: WindowNumber,
+    /// 1 to 1000.
+    pub weight: u32,
+    /// Whom it answers or names: shown to that user beside the pick.
+    pub addressee: Option<UserId>,
+    /// The thread it is in.
+    pub reply_to: Option<EventId>,
 }
 
 /// What one commit added to one room, in id order.
@@ -118,6 +133,8 @@ pub struct RoomInfo {
     pub counters_json: Arc<str>,
     pub pinned_json: Arc<str>,
     pub banners_json: Arc<str>,
+    /// Comments go through its window and viewers are given a part of them, at most `settings.sampling.cap()` a second.
+    pub wide: bool,
 }
 
 /// One page of a room's log for one catching-up viewer.

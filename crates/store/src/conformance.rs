@@ -462,6 +462,7 @@ impl Pen {
             badges: if n.is_multiple_of(5) { ["sub/12".into()].into() } else { [].into() },
             text: format!("comment {n} of {room}, as long as people write them: ⚽ what a save!").into(),
             reply_to: None,
+            won: None,
         };
         let user = UserId::parse(&format!("user-{}", n % 200));
         let key = ClientMsgId::parse(&format!("key-{:?}-{n}", self.epoch.value()));

@@ -32,6 +32,7 @@ fn main() {
             badges: ["sub".into()].into(),
             text: text.into(),
             reply_to: None,
+            won: None,
         }),
     };
     let mut stored = Vec::new();

@@ -146,6 +146,7 @@ pub fn encode_room(room: &RoomCheckpoint, out: &mut Vec<u8>) {
             });
         }
         e.number(16, view.retracted.all.map_or(0, EventId::value));
+        e.bool(17, view.wide);
     });
 }
 
@@ -188,6 +189,7 @@ pub fn decode_room(bytes: &[u8]) -> Result<RoomCheckpoint, Fault> {
         users: pairs(&mut d, 15, |d| Ok((user(d.text(1)?)?, event_id(d.number(2)?)?)))?,
         all: d.number_some(16)?.map(event_id).transpose()?,
     });
+    view.wide = d.bool(17)?;
     d.end()?;
     Ok(RoomCheckpoint { view })
 }

@@ -22,7 +22,14 @@ pub fn kind(record: &Record) -> Option<&'static str> {
         Body::Gift(_) => Some("gift"),
         Body::Retract(_) => Some("retract"),
         Body::Config(_) => Some("config"),
-        Body::EpochStart | Body::Room(_) | Body::Ban(_) | Body::Unban(_) | Body::Audit(_) | Body::Erased => None,
+        Body::EpochStart
+        | Body::Room(_)
+        | Body::Ban(_)
+        | Body::Unban(_)
+        | Body::Audit(_)
+        | Body::Wide(_)
+        | Body::Narrow(_)
+        | Body::Erased => None,
     }
 }
 
@@ -51,7 +58,14 @@ pub(crate) fn members(record: &Record, event: &mut Writer<'_>) {
         Body::Gift(body) => gift(record, body, event),
         Body::Retract(body) => retract(body, event),
         Body::Config(body) => config(body, event),
-        Body::EpochStart | Body::Room(_) | Body::Ban(_) | Body::Unban(_) | Body::Audit(_) | Body::Erased => {}
+        Body::EpochStart
+        | Body::Room(_)
+        | Body::Ban(_)
+        | Body::Unban(_)
+        | Body::Audit(_)
+        | Body::Wide(_)
+        | Body::Narrow(_)
+        | Body::Erased => {}
     }
 }
 
@@ -82,6 +96,8 @@ fn comment(record: &Record, body: &Comment, event: &mut Writer<'_>) {
     event.with("user", |out| user(record.user.as_ref(), &body.display, body.badges.iter(), out));
     event.text("body", &body.text).time("ts", record.ts);
     event.number_if("reply_to", body.reply_to.map(EventId::value));
+    let repeats = body.won.as_ref().map_or(0, |won| won.repeats);
+    event.number_if("repeats", Some(u64::from(repeats)).filter(|n| *n > 0));
 }
 
 fn score(body: &Score, event: &mut Writer<'_>) {
@@ -128,6 +144,10 @@ fn config(body: &Config, event: &mut Writer<'_>) {
     if let Some(pinned) = &body.pinned {
         event.numbers("pinned", pinned.iter().map(|id| id.value()));
     }
+    if let Some(sampled) = body.sampled {
+        event.bool("sampled", sampled);
+    }
+    event.number_if("cap", body.cap.map(u64::from));
 }
 
 fn until_ts(until: Option<Wall>, event: &mut Writer<'_>) {
@@ -138,14 +158,15 @@ fn until_ts(until: Option<Wall>, event: &mut Writer<'_>) {
 }
 
 /// Appends what viewers are told of a room's settings, all of it: `config` of `hello` and snapshot, with the names of the
-/// `config` event.
-pub fn write_config(room: &Room, out: &mut Vec<u8>) {
+/// `config` event. `sampled`: whether the room is wide.
+pub fn write_config(room: &Room, sampled: bool, out: &mut Vec<u8>) {
     let mut config = Writer::object(out);
     config.text("title", &room.title).text("state", room.state.name());
     config.number("slow_mode_seconds", u64::from(room.slow_mode_seconds));
     until_ts(room.slow_mode_until, &mut config);
     config.text("moderation_policy", room.moderation_policy.name());
-    config.bool("anonymous_publish", room.anonymous_publish).bool("sampled", false).end();
+    config.bool("anonymous_publish", room.anonymous_publish).bool("sampled", sampled);
+    config.number("cap", u64::from(room.sampling.cap())).end();
 }
 
 /// Appends the ids of a room's pinned events as a JSON array.

@@ -4,10 +4,11 @@
 //! who may see it. Records that no viewer is sent (`epoch_start`, `room`, `ban`, `unban`, `audit`) are control lines.
 
 use grandstand_core::names::{ClientMsgId, RoomId, UserId};
-use grandstand_core::record::{Audience, Body, Record, Room, Verdict};
+use grandstand_core::record::{Audience, Body, Comment, Record, Room, Verdict};
+use grandstand_core::sampler::{Rules, Weights};
 
 use crate::event;
-use crate::json::{self, Writer, write_str};
+use crate::json::{self, Writer, write_str, write_u64};
 
 /// The `type` of a record's line, and whether it is a control line: no viewer is sent such an event.
 pub fn kind(record: &Record) -> (&'static str, bool) {
@@ -24,6 +25,8 @@ pub fn kind(record: &Record) -> (&'static str, bool) {
         Body::Ban(_) => ("ban", true),
         Body::Unban(_) => ("unban", true),
         Body::Audit(_) => ("audit", true),
+        Body::Wide(_) => ("wide", true),
+        Body::Narrow(_) => ("narrow", true),
     }
 }
 
@@ -66,6 +69,10 @@ pub fn write_line(record: &Record, out: &mut Vec<u8>) {
             line.text("verdict", "block");
         }
     }
+    if let Body::Comment(Comment { won: Some(won), .. }) = &record.body {
+        line.number("window", won.window.0).number("weight", u64::from(won.weight)).flag("by_right", won.by_right);
+        line.text_if("addressee", won.addressee.as_ref().map(UserId::as_str));
+    }
     if let Some(source) = &record.source {
         line.text("source_log", &source.log).number("source_id", source.id.value());
     }
@@ -98,8 +105,39 @@ fn control_members(body: &Body, line: &mut Writer<'_>) {
         Body::Audit(audit) => {
             line.text("what", &audit.what).text("justification", &audit.justification);
         }
+        Body::Wide(crowd) | Body::Narrow(crowd) => {
+            line.number("rate", u64::from(crowd.rate)).number("viewers", crowd.viewers);
+        }
         Body::EpochStart | Body::Comment(_) | Body::Gift(_) | Body::Retract(_) | Body::Config(_) | Body::Erased => {}
     }
+}
+
+fn rules(rules: &Rules, settings: &mut Writer<'_>) {
+    settings.text("sampling", rules.when.name()).number("sampling_rate", u64::from(rules.rate));
+    settings.number("sampling_viewers", u64::from(rules.viewers)).text("preset", rules.preset.name());
+    match rules.cap {
+        Some(cap) => settings.number("cap", u64::from(cap)),
+        None => settings.raw("cap", "null"),
+    };
+    let Weights { base, per_reply, per_reaction, badges } = &rules.weights;
+    settings.with("weights", |out| {
+        let mut weights = Writer::object(out);
+        weights.number("base", u64::from(*base)).number("per_reply", u64::from(*per_reply));
+        weights.number("per_reaction", u64::from(*per_reaction));
+        weights.with("badges", |out| {
+            out.push(b'{');
+            for (i, (badge, weight)) in badges.iter().enumerate() {
+                if i > 0 {
+                    out.push(b',');
+                }
+                write_str(badge, out);
+                out.push(b':');
+                write_u64(u64::from(*weight), out);
+            }
+            out.push(b'}');
+        });
+        weights.end();
+    });
 }
 
 /// A provider's data on one line, whatever its spelling; what is not JSON is given as the text it is.
@@ -134,7 +172,8 @@ pub fn write_settings(id: Option<&RoomId>, room: &Room, out: &mut Vec<u8>) {
         Some(at) => settings.time("until_ts", at),
         None => settings.raw("until_ts", "null"),
     };
-    settings.text("moderation_policy", room.moderation_policy.name()).text("sampling", "none");
+    settings.text("moderation_policy", room.moderation_policy.name());
+    rules(&room.sampling, &mut settings);
     settings.numbers("pinned", room.pinned.iter().map(|id| id.value()));
     settings.number("version", room.version).end();
 }

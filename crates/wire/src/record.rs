@@ -15,9 +15,12 @@ use aws_lc_rs::digest::{Context, SHA256};
 use grandstand_core::ids::{Epoch, EventId, Pseq, Revision, Seq};
 use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
 use grandstand_core::record::{
-    Audience, Audit, Ban, Body, Comment, Config, Gift, Lane, Policy, Record, Retract, RetractTarget, Room, RoomState,
-    Score, ScoreKind, ScoreState, Source, Verdict,
+    Audience, Audit, Ban, Body, Comment, Config, Crowd, Gift, Lane, Policy, Record, Retract, RetractTarget, Room,
+    RoomState, Score, ScoreKind, ScoreState, Source, Verdict, Won,
 };
+use grandstand_core::sampler::pick::WindowNumber;
+use grandstand_core::sampler::switch::Sampling;
+use grandstand_core::sampler::{Preset, Rules, Weights};
 use grandstand_core::time::Wall;
 
 use crate::proto::{Broken, Decoder, Encoder};
@@ -146,7 +149,7 @@ pub fn decode(bytes: &[u8]) -> Result<Record, Fault> {
     let kind = d.number(17)?;
     let body = match parts.content {
         _ if kind == KIND_EPOCH_START => Body::EpochStart,
-        None if (KIND_COMMENT..=KIND_AUDIT).contains(&kind) => Body::Erased,
+        None if (KIND_COMMENT..=KIND_LAST).contains(&kind) => Body::Erased,
         Some(content) => decode_body(kind, revision, content)?,
         None => return Err(Fault::Malformed("kind")),
     };
@@ -316,6 +319,9 @@ const KIND_BAN: u64 = 8;
 const KIND_UNBAN: u64 = 9;
 const KIND_ERASED: u64 = 10;
 const KIND_AUDIT: u64 = 11;
+const KIND_WIDE: u64 = 12;
+const KIND_NARROW: u64 = 13;
+const KIND_LAST: u64 = KIND_NARROW;
 
 fn kind_of(body: &Body) -> u64 {
     match body {
@@ -329,6 +335,8 @@ fn kind_of(body: &Body) -> u64 {
         Body::Ban(_) => KIND_BAN,
         Body::Unban(_) => KIND_UNBAN,
         Body::Audit(_) => KIND_AUDIT,
+        Body::Wide(_) => KIND_WIDE,
+        Body::Narrow(_) => KIND_NARROW,
         Body::Erased => KIND_ERASED,
     }
 }
@@ -343,6 +351,13 @@ fn encode_body(body: &Body, e: &mut Encoder<'_>) {
             }
             e.text(3, &c.text);
             e.number(4, c.reply_to.map_or(0, EventId::value));
+            if let Some(won) = &c.won {
+                e.number_some(5, won.window.0);
+                e.number(6, u64::from(won.weight));
+                e.number(7, u64::from(won.repeats));
+                e.bool(8, won.by_right);
+                e.text(9, won.addressee.as_ref().map_or("", UserId::as_str));
+            }
         }
         Body::Score(s) => {
             e.text(1, s.match_id.as_str());
@@ -394,6 +409,12 @@ fn encode_body(body: &Body, e: &mut Encoder<'_>) {
             if let Some(pinned) = &c.pinned {
                 e.bytes_some(7, &packed(pinned));
             }
+            if let Some(sampled) = c.sampled {
+                e.number_some(8, u64::from(sampled));
+            }
+            if let Some(cap) = c.cap {
+                e.number_some(9, u64::from(cap));
+            }
         }
         Body::Room(room) => encode_room(room, e),
         Body::Ban(b) => {
@@ -407,6 +428,10 @@ fn encode_body(body: &Body, e: &mut Encoder<'_>) {
         Body::Audit(a) => {
             e.text(1, &a.what);
             e.text(2, &a.justification);
+        }
+        Body::Wide(crowd) | Body::Narrow(crowd) => {
+            e.number(1, u64::from(crowd.rate));
+            e.number(2, crowd.viewers);
         }
     }
 }
@@ -438,6 +463,67 @@ pub(crate) fn encode_room(room: &Room, e: &mut Encoder<'_>) {
     if let Some(ms) = room.comment_age_ms {
         e.number_some(18, u64::from(ms));
     }
+    encode_rules(&room.sampling, e);
+}
+
+/// What is as in any room is not written.
+fn encode_rules(rules: &Rules, e: &mut Encoder<'_>) {
+    let any = Rules::default();
+    let mut differs = |field, value: u32, default: u32| {
+        if value != default {
+            e.number_some(field, u64::from(value));
+        }
+    };
+    differs(20, rules.when as u32, any.when as u32);
+    differs(21, rules.rate, any.rate);
+    differs(22, rules.viewers, any.viewers);
+    differs(23, rules.preset as u32, any.preset as u32);
+    if let Some(cap) = rules.cap {
+        e.number_some(24, u64::from(cap));
+    }
+    let mut differs = |field, value: u32, default: u32| {
+        if value != default {
+            e.number_some(field, u64::from(value));
+        }
+    };
+    differs(25, rules.weights.base, any.weights.base);
+    differs(26, rules.weights.per_reply, any.weights.per_reply);
+    differs(27, rules.weights.per_reaction, any.weights.per_reaction);
+    for (badge, weight) in &rules.weights.badges {
+        let mut inner = Vec::new();
+        let mut message = Encoder(&mut inner);
+        message.text(1, badge);
+        message.number(2, u64::from(*weight));
+        e.bytes_some(28, &inner);
+    }
+}
+
+fn decode_rules(d: &mut Decoder<'_>) -> Result<Rules, Broken> {
+    let any = Rules::default();
+    fn number(d: &mut Decoder<'_>, field: u32, default: u32) -> Result<u32, Broken> {
+        d.number_some(field)?.map_or(Ok(default), |n| u32::try_from(n).map_err(|_| "sampling"))
+    }
+    Ok(Rules {
+        when: nth(&Sampling::ALL, u64::from(number(d, 20, any.when as u32)?) + 1, "sampling")?,
+        rate: number(d, 21, any.rate)?,
+        viewers: number(d, 22, any.viewers)?,
+        preset: nth(&Preset::ALL, u64::from(number(d, 23, any.preset as u32)?) + 1, "preset")?,
+        cap: d.number_some(24)?.map(|n| u32::try_from(n).map_err(|_| "cap")).transpose()?,
+        weights: Weights {
+            base: number(d, 25, any.weights.base)?,
+            per_reply: number(d, 26, any.weights.per_reply)?,
+            per_reaction: number(d, 27, any.weights.per_reaction)?,
+            badges: {
+                let mut badges = Vec::new();
+                while let Some(bytes) = d.bytes_some(28)? {
+                    let mut inner = Decoder::new(bytes);
+                    badges.push((inner.text(1)?.into(), inner.number32(2)?));
+                    inner.end()?;
+                }
+                badges
+            },
+        },
+    })
 }
 
 fn packed(ids: &[EventId]) -> Vec<u8> {
@@ -469,7 +555,17 @@ fn decode_body(kind: u64, revision: u32, bytes: &[u8]) -> Result<Body, Broken> {
             }
             let text = d.text(3)?.into();
             let reply_to = d.number_some(4)?.map(|id| EventId::new(id).ok_or("reply_to")).transpose()?;
-            Body::Comment(Comment { display, badges: badges.into(), text, reply_to })
+            let won = match d.number_some(5)? {
+                None => None,
+                Some(window) => Some(Box::new(Won {
+                    window: WindowNumber(window),
+                    weight: d.number32(6)?,
+                    repeats: d.number32(7)?,
+                    by_right: d.bool(8)?,
+                    addressee: name(d.text(9)?, UserId::parse, "addressee")?,
+                })),
+            };
+            Body::Comment(Comment { display, badges: badges.into(), text, reply_to, won })
         }
         KIND_SCORE => Body::Score(Score {
             match_id: Key::parse(d.text(1)?).ok_or("match_id")?,
@@ -516,7 +612,14 @@ fn decode_body(kind: u64, revision: u32, bytes: &[u8]) -> Result<Body, Broken> {
             };
             let moderation_policy = d.number_some(6)?.map(|n| nth(&Policy::ALL, n, "policy")).transpose()?;
             let pinned = d.bytes_some(7)?.map(unpacked).transpose()?.map(Arc::from);
-            Body::Config(Config { title, state, slow_mode_seconds, until_ts, moderation_policy, pinned })
+            let sampled = match d.number_some(8)? {
+                None => None,
+                Some(0) => Some(false),
+                Some(1) => Some(true),
+                Some(_) => return Err("sampled"),
+            };
+            let cap = d.number_some(9)?.map(|n| u32::try_from(n).map_err(|_| "cap")).transpose()?;
+            Body::Config(Config { title, state, slow_mode_seconds, until_ts, moderation_policy, pinned, sampled, cap })
         }
         KIND_ROOM => Body::Room(Arc::new(decode_room(&mut d)?)),
         KIND_BAN => Body::Ban(Ban {
@@ -525,6 +628,8 @@ fn decode_body(kind: u64, revision: u32, bytes: &[u8]) -> Result<Body, Broken> {
             reason: d.text(3)?.into(),
         }),
         KIND_UNBAN => Body::Unban(UserId::parse(d.text(1)?).ok_or("user")?),
+        KIND_WIDE => Body::Wide(Crowd { rate: d.number32(1)?, viewers: d.number(2)? }),
+        KIND_NARROW => Body::Narrow(Crowd { rate: d.number32(1)?, viewers: d.number(2)? }),
         KIND_AUDIT => Body::Audit(Audit { what: d.text(1)?.into(), justification: d.text(2)?.into() }),
         _ => return Err("kind"),
     };
@@ -558,6 +663,7 @@ pub(crate) fn decode_room(d: &mut Decoder<'_>) -> Result<Room, Broken> {
         pinned: d.bytes_some(16)?.map(unpacked).transpose()?.unwrap_or_default(),
         version: d.number(17)?,
         comment_age_ms: d.number_some(18)?.map(|n| u32::try_from(n).map_err(|_| "comment_age_ms")).transpose()?,
+        sampling: decode_rules(d)?,
     })
 }
 

@@ -93,7 +93,7 @@ fn events_of_one_connection_are_written_as_they_always_were() {
         pseq: Pseq(5),
         resumed: true,
         comments_all: false,
-        config: &written(|out| write_config(&settings, out)),
+        config: &written(|out| write_config(&settings, true, out)),
         counters: &written(|out| counters.write_values(out)),
         pinned: &written(|out| write_pinned(&settings, out)),
         banners: "[]",
@@ -190,7 +190,7 @@ fn every_close_code_has_its_event_with_its_default_delays() {
 proptest! {
     #[test]
     fn any_text_a_person_writes_comes_out_as_it_went_in(display in any::<String>(), badge in any::<String>(), text in any::<String>()) {
-        let body = Comment { display: (*display).into(), badges: [(*badge).into()].into(), text: (*text).into(), reply_to: None };
+        let body = Comment { display: (*display).into(), badges: [(*badge).into()].into(), text: (*text).into(), reply_to: None, won: None };
         let json = written(|out| {
             write_event(&record(9, Body::Comment(body)), out);
         });

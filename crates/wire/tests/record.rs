@@ -9,9 +9,12 @@ use common::{golden, samples};
 use grandstand_core::ids::{Epoch, EventId, Pseq, Revision, Seq};
 use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
 use grandstand_core::record::{
-    Audience, Audit, Ban, Body, Comment, Config, Gift, Policy, Record, Retract, RetractTarget, Room, RoomState, Score,
-    ScoreKind, ScoreState, Source, Verdict,
+    Audience, Audit, Ban, Body, Comment, Config, Crowd, Gift, Policy, Record, Retract, RetractTarget, Room, RoomState,
+    Score, ScoreKind, ScoreState, Source, Verdict, Won,
 };
+use grandstand_core::sampler::pick::WindowNumber;
+use grandstand_core::sampler::switch::Sampling;
+use grandstand_core::sampler::{Preset, Rules, Weights};
 use grandstand_core::time::Wall;
 use grandstand_wire::record::{Fault, RECORD_BYTES_MAX, decode, encode, encode_salted, erase};
 use proptest::collection::vec;
@@ -151,9 +154,15 @@ fn wall() -> impl Strategy<Value = Wall> {
 }
 
 fn comment() -> impl Strategy<Value = Body> {
-    (text(), vec(text(), 0..4), text(), option::of(event_id())).prop_map(|(display, badges, text, reply_to)| {
-        Body::Comment(Comment { display, badges: badges.into(), text, reply_to })
-    })
+    let won = option::of((any::<(u64, u32, u32, bool)>(), option::of(user())));
+    (text(), vec(text(), 0..4), text(), option::of(event_id()), won).prop_map(
+        |(display, badges, text, reply_to, won)| {
+            let won = won.map(|((window, weight, repeats, by_right), addressee)| {
+                Box::new(Won { window: WindowNumber(window), weight, repeats, by_right, addressee })
+            });
+            Body::Comment(Comment { display, badges: badges.into(), text, reply_to, won })
+        },
+    )
 }
 
 fn score() -> impl Strategy<Value = Body> {
@@ -211,8 +220,9 @@ fn config() -> impl Strategy<Value = Body> {
         option::of(option::of(wall())),
         option::of(select(&Policy::ALL[..])),
         option::of(vec(event_id(), 0..4)),
+        any::<(Option<bool>, Option<u32>)>(),
     )
-        .prop_map(|(title, state, slow_mode_seconds, until_ts, policy, pinned)| {
+        .prop_map(|(title, state, slow_mode_seconds, until_ts, policy, pinned, (sampled, cap))| {
             Body::Config(Config {
                 title,
                 state: state.map(|s| s.0),
@@ -220,17 +230,34 @@ fn config() -> impl Strategy<Value = Body> {
                 until_ts,
                 moderation_policy: policy.map(|p| p.0),
                 pinned: pinned.map(Into::into),
+                sampled,
+                cap,
             })
         })
+}
+
+fn rules() -> impl Strategy<Value = Rules> {
+    let numbers = any::<(u32, u32, Option<u32>, u32, u32, u32)>();
+    let badges = vec((text(), any::<u32>()), 0..3);
+    (select(&Sampling::ALL[..]), select(&Preset::ALL[..]), numbers, badges).prop_map(|(when, preset, n, badges)| {
+        Rules {
+            when: when.0,
+            rate: n.0,
+            viewers: n.1,
+            preset: preset.0,
+            cap: n.2,
+            weights: Weights { base: n.3, per_reply: n.4, per_reaction: n.5, badges },
+        }
+    })
 }
 
 fn settings() -> impl Strategy<Value = Body> {
     let flags = any::<(bool, bool, bool)>();
     let numbers = any::<(u32, u32, u32, Option<u32>, u32, u32, u32, u64)>();
     let lists = (vec(key(), 0..4), vec(event_id(), 0..4));
-    let times = (option::of(wall()), any::<Option<u32>>());
+    let times = (option::of(wall()), any::<Option<u32>>(), rules());
     (text(), select(&RoomState::ALL[..]), select(&Policy::ALL[..]), flags, numbers, lists, times).prop_map(
-        |(title, state, policy, flags, n, (matches, pinned), (slow_mode_until, comment_age_ms))| {
+        |(title, state, policy, flags, n, (matches, pinned), (slow_mode_until, comment_age_ms, sampling))| {
             Body::Room(
                 Room {
                     title,
@@ -250,6 +277,7 @@ fn settings() -> impl Strategy<Value = Body> {
                     slow_mode_until,
                     moderation_policy: policy.0,
                     pinned,
+                    sampling,
                     version: n.7,
                 }
                 .into(),
@@ -268,6 +296,8 @@ fn body() -> impl Strategy<Value = Body> {
         retract(),
         config(),
         settings(),
+        any::<(u32, u64)>().prop_map(|(rate, viewers)| Body::Wide(Crowd { rate, viewers })),
+        any::<(u32, u64)>().prop_map(|(rate, viewers)| Body::Narrow(Crowd { rate, viewers })),
         (user(), option::of(wall()), text()).prop_map(|(user, until, reason)| Body::Ban(Ban { user, until, reason })),
         user().prop_map(Body::Unban),
         (text(), text()).prop_map(|(what, justification)| Body::Audit(Audit { what, justification })),

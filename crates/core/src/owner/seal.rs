@@ -188,6 +188,7 @@ impl Owner {
                 badges: author.badges,
                 text: publish.text,
                 reply_to,
+                won: None,
             });
         });
         Ok(published(&room, record.event_id(), false))

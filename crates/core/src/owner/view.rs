@@ -34,6 +34,8 @@ pub struct RoomView {
     pub pseq: Pseq,
     /// Grows by one when the moderation policy changes.
     pub policy_version: u32,
+    /// Comments go through its window.
+    pub wide: bool,
     /// Comments accepted since the room was made.
     pub accepted: u64,
     /// The newest comments that may be shown, oldest first.
@@ -76,6 +78,7 @@ impl RoomView {
             last_event: Position::START,
             pseq: Pseq(0),
             policy_version: 1,
+            wide: false,
             accepted: 0,
             recent: VecDeque::new(),
             pinned: Vec::new(),
@@ -164,6 +167,8 @@ impl RoomView {
             Body::Unban(user) => {
                 Arc::make_mut(&mut self.bans).remove(user);
             }
+            Body::Wide(_) => self.wide = true,
+            Body::Narrow(_) => self.wide = false,
             Body::EpochStart | Body::Config(_) | Body::Audit(_) | Body::Erased => {}
         }
     }

@@ -18,6 +18,18 @@ pub enum Sampling {
     Always,
 }
 
+impl Sampling {
+    pub const ALL: [(Sampling, &'static str); 3] =
+        [(Sampling::Auto, "auto"), (Sampling::None, "none"), (Sampling::Always, "always")];
+
+    pub fn name(self) -> &'static str {
+        Sampling::ALL[self as usize].1
+    }
+    pub fn parse(name: &str) -> Option<Sampling> {
+        Sampling::ALL.iter().find(|(_, n)| *n == name).map(|(s, _)| *s)
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Accepted comments a second above which a room may be wide.

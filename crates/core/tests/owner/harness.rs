@@ -597,6 +597,7 @@ impl Harness {
                     (hit && r.room.as_ref() == Some(&room)).then(|| r.event_id())
                 })),
                 Body::EpochStart | Body::Gift(_) | Body::Config(_) | Body::Audit(_) | Body::Erased => {}
+                Body::Wide(_) | Body::Narrow(_) => {}
             }
         }
         for view in self.owner.rooms() {

@@ -8,10 +8,11 @@ use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
 use grandstand_core::owner::checkpoint::{LogCheckpoint, RoomCheckpoint};
 use grandstand_core::owner::view::RoomView;
 use grandstand_core::record::{
-    Audience, Audit, Ban, Body, Comment, Config, Gift, Policy, Record, Retract, RetractTarget, Room, RoomState, Score,
-    ScoreKind, ScoreState, Source, Verdict,
+    Audience, Audit, Ban, Body, Comment, Config, Crowd, Gift, Policy, Record, Retract, RetractTarget, Room, RoomState,
+    Score, ScoreKind, ScoreState, Source, Verdict, Won,
 };
 use grandstand_core::rng::Rng;
+use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::time::Wall;
 use grandstand_wire::checkpoint::{decode_log, decode_room, encode_log, encode_room};
 use grandstand_wire::event::write_event;
@@ -62,13 +63,22 @@ fn user(rng: &mut Rng) -> UserId {
 
 fn body(rng: &mut Rng) -> Body {
     let said = text(rng, 6);
-    match rng.below(11) {
+    match rng.below(13) {
         0 => Body::EpochStart,
         1 | 2 => Body::Comment(Comment {
             display: "Ada".into(),
             badges: (0..rng.below(3)).map(|_| "vip".into()).collect(),
             text: said.into(),
             reply_to: rng.chance(1, 2).then(|| id(rng)),
+            won: rng.chance(1, 2).then(|| {
+                Box::new(Won {
+                    window: WindowNumber(number(rng)),
+                    weight: rng.below(1 << 32) as u32,
+                    repeats: rng.below(3) as u32,
+                    by_right: rng.chance(1, 2),
+                    addressee: rng.chance(1, 2).then(|| user(rng)),
+                })
+            }),
         }),
         3 => Body::Score(score(rng)),
         4 => Body::Gift(Gift {
@@ -94,6 +104,8 @@ fn body(rng: &mut Rng) -> Body {
             until_ts: rng.chance(1, 2).then(|| rng.chance(1, 2).then(|| Wall(number(rng) >> 12))),
             moderation_policy: rng.chance(1, 2).then_some(Policy::PreModerate),
             pinned: rng.chance(1, 2).then(|| [id(rng)].into()),
+            sampled: rng.chance(1, 2).then(|| rng.chance(1, 2)),
+            cap: rng.chance(1, 2).then(|| rng.below(1 << 32) as u32),
         }),
         7 => {
             let mut room = Room::fresh(&said);
@@ -101,6 +113,9 @@ fn body(rng: &mut Rng) -> Body {
             room.pinned = vec![id(rng)];
             room.merge_ms = rng.chance(1, 2).then(|| rng.below(1_000) as u32);
             room.version = rng.below(99);
+            room.sampling.cap = rng.chance(1, 2).then(|| rng.below(100) as u32);
+            room.sampling.rate = rng.below(1 << 32) as u32;
+            room.sampling.weights.badges = (0..rng.below(3)).map(|_| ("vip".into(), rng.below(9) as u32)).collect();
             Body::Room(Arc::new(room))
         }
         8 => Body::Ban(Ban {
@@ -109,6 +124,8 @@ fn body(rng: &mut Rng) -> Body {
             reason: said.into(),
         }),
         9 => Body::Unban(user(rng)),
+        10 => Body::Wide(Crowd { rate: rng.below(1 << 32) as u32, viewers: number(rng) }),
+        11 => Body::Narrow(Crowd { rate: rng.below(1 << 32) as u32, viewers: number(rng) }),
         _ => Body::Audit(Audit { what: "ban".into(), justification: said.into() }),
     }
 }

@@ -34,15 +34,11 @@ pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
     control.settings(&room).await?;
     let from = ask.cursor("from")?.unwrap_or(Position::START);
     let to = ask.cursor("to")?;
-    let mut control_too = false;
+    let (mut control_too, mut raw_too) = (false, false);
     for name in ask.query("include")?.unwrap_or_default().split(',').filter(|n| !n.is_empty()) {
         match name {
             "control" => control_too = true,
-            "raw" => {
-                return Err(
-                    Problem::new(ErrorCode::NotBuilt, "the raw log is not built in this version").with("key", "raw")
-                );
-            }
+            "raw" => raw_too = true,
             _ => return Err(Problem::new(ErrorCode::BadRequest, "include is a list of control, raw")),
         }
     }
@@ -59,7 +55,10 @@ pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
         let end = to.unwrap_or(page.head);
         loop {
             let mut out = Vec::with_capacity(320 * page.records.len());
-            let wanted = |r: &Record| r.event_id().position() <= end && (control_too || !export::kind(r).1);
+            let wanted = |r: &Record| {
+                let asked_for = if r.is_raw() { raw_too } else { control_too || !export::kind(r).1 };
+                r.event_id().position() <= end && asked_for
+            };
             for record in page.records.iter().filter(|r| wanted(r)) {
                 export::write_line(record, &mut out);
             }

@@ -8,6 +8,8 @@ use grandstand_core::owner::answer::Answer;
 use grandstand_core::owner::command::Command;
 use grandstand_core::record::{Audit, Policy, Room, RoomState};
 use grandstand_core::rooms::RoomChange;
+use grandstand_core::sampler::switch::Sampling;
+use grandstand_core::sampler::{Preset, Weights};
 use grandstand_wire::codes::ErrorCode;
 use grandstand_wire::export;
 use grandstand_wire::json::Value;
@@ -24,17 +26,7 @@ use crate::auth::{self, Identity};
 use grandstand_core::names::RoomId;
 
 /// Settings of features that are not built: refused, not ignored.
-const NOT_BUILT: [&str; 9] = [
-    "sampling",
-    "sampling_rate",
-    "sampling_viewers",
-    "cap",
-    "preset",
-    "blackout_regions",
-    "home_region",
-    "strict",
-    "mode",
-];
+const NOT_BUILT: [&str; 4] = ["blackout_regions", "home_region", "strict", "mode"];
 /// What a room's moderator may change; everything else is an operator's.
 const FOR_MODERATORS: [&str; 5] = ["state", "slow_mode_seconds", "duration_ms", "pinned", "justification"];
 
@@ -86,9 +78,7 @@ pub async fn put(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
     auth::may_moderate(who.as_deref(), &room)?;
     let mut fields = ask.object()?;
     let names: Vec<String> = fields.object.iter().map(|(name, _)| name.to_owned()).collect();
-    let sampling_off = fields.object.given("sampling").is_some_and(|v| v.as_str() == Some("none"));
-    let asks_for = |n: &&String| NOT_BUILT.contains(&n.as_str()) && !(n.as_str() == "sampling" && sampling_off);
-    if let Some(name) = names.iter().find(asks_for) {
+    if let Some(name) = names.iter().find(|n| NOT_BUILT.contains(&n.as_str())) {
         return Err(Problem::new(ErrorCode::NotBuilt, format!("{name} is not built in this version"))
             .with("key", name.as_str()));
     }
@@ -133,7 +123,7 @@ fn may_read(who: Option<&Identity>, room: &RoomId) -> Result<(), Problem> {
 }
 
 fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, Problem> {
-    const KNOWN: [&str; 24] = [
+    const KNOWN: [&str; 29] = [
         "title",
         "state",
         "matches",
@@ -151,12 +141,17 @@ fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, 
         "duration_ms",
         "moderation_policy",
         "pinned",
+        "sampling",
+        "sampling_rate",
+        "sampling_viewers",
+        "cap",
+        "preset",
+        "weights",
         "justification",
         // As `GET` gives them, so that its answer may be sent back.
         "room_id",
         "version",
         "until_ts",
-        "sampling",
         "counters",
         "last_event_id",
     ];
@@ -194,9 +189,36 @@ fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, 
             Value::Array(items) => items.iter().map(|e| e.as_u64().and_then(EventId::new)).collect(),
             _ => None,
         }),
+        sampling: fields.get("sampling", "must be auto, none or always", |v| v.as_str().and_then(Sampling::parse)),
+        sampling_rate: fields.number("sampling_rate", most),
+        sampling_viewers: fields.number("sampling_viewers", most),
+        cap: number_or_null(fields, "cap"),
+        preset: fields.get("preset", "must be chat or danmaku", |v| v.as_str().and_then(Preset::parse)),
+        weights: fields.get("weights", "must be {base, per_reply, per_reaction, badges}, whole numbers", weights),
     };
     fields.check(ErrorCode::BadField)?;
     Ok(change)
+}
+
+/// All four members; what is left out is as in any room. Errors: `None` for a member that is unknown or no number.
+fn weights(value: &Value<'_>) -> Option<Weights> {
+    let number = |v: &Value<'_>| v.as_u64().and_then(|n| u32::try_from(n).ok());
+    let Value::Object(members) = value else { return None };
+    let mut weights = Weights::default();
+    for (name, value) in members.iter() {
+        match name {
+            "base" => weights.base = number(value)?,
+            "per_reply" => weights.per_reply = number(value)?,
+            "per_reaction" => weights.per_reaction = number(value)?,
+            "badges" => {
+                let Value::Object(badges) = value else { return None };
+                let all: Option<Vec<_>> = badges.iter().map(|(badge, v)| Some((badge.into(), number(v)?))).collect();
+                weights.badges = all?;
+            }
+            _ => return None,
+        }
+    }
+    Some(weights)
 }
 
 /// `null` gives the setting back to its default, so here it is not the same as absent.

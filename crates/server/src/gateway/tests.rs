@@ -85,6 +85,7 @@ impl Log {
             counters_json: "{}".into(),
             pinned_json: "[]".into(),
             banners_json: "[]".into(),
+            wide: false,
         }
     }
 }
@@ -286,6 +287,7 @@ fn append(
         author,
         audience: Audience::Everyone,
         retracts: None,
+        won: None,
     });
     log.rooms.entry(room.clone()).or_default().push(piece.clone());
     let batch = Arc::new(Batch { room: room.clone(), pieces: vec![piece] });

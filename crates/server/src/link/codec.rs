@@ -21,19 +21,22 @@ use grandstand_core::owner::answer::Answer;
 use grandstand_core::owner::command::{Author, Publish, Standing};
 use grandstand_core::record::{Audience, Lane, Policy, RetractTarget, Room, RoomState};
 use grandstand_core::reject::{Code, Reject};
+use grandstand_core::sampler::pick::WindowNumber;
+use grandstand_core::sampler::switch::Sampling;
+use grandstand_core::sampler::{Preset, Rules, Weights};
 use grandstand_core::time::Wall;
 use grandstand_core::viewer::resume::{self, Reason};
 use grandstand_core::viewer::walk::Skipped;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{
-    Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, ToWorker,
+    Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, ToWorker, Won,
     WorkerId,
 };
 use crate::admission::Change;
 
 /// Grows with every change of what follows.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The longest frame: the largest answer of control and room for its head.
 pub const FRAME_MAX: usize = 16 << 20;
 const READ_BYTES: usize = 64 * 1024;
@@ -645,6 +648,19 @@ impl Writer<'_> {
         self.opt(room.slow_mode_until.as_ref(), |w, at| w.u64(at.0));
         self.u8(room.moderation_policy as u8);
         self.list(&room.pinned, |w, id| w.u64(id.value()));
+        let rules = &room.sampling;
+        self.u8(rules.when as u8);
+        self.u32(rules.rate);
+        self.u32(rules.viewers);
+        self.u8(rules.preset as u8);
+        self.opt(rules.cap.as_ref(), |w, cap| w.u32(*cap));
+        for n in [rules.weights.base, rules.weights.per_reply, rules.weights.per_reaction] {
+            self.u32(n);
+        }
+        self.list(&rules.weights.badges, |w, (badge, weight)| {
+            w.text(badge);
+            w.u32(*weight);
+        });
         self.u64(room.version);
     }
 
@@ -661,6 +677,7 @@ impl Writer<'_> {
         for json in [&info.config_json, &info.counters_json, &info.pinned_json, &info.banners_json] {
             self.text(json);
         }
+        self.flag(info.wide);
     }
 
     fn piece(&mut self, piece: &Arc<Piece>) {
@@ -686,6 +703,12 @@ impl Writer<'_> {
                 w.text(user.as_str());
             }
             RetractTarget::All => w.u8(2),
+        });
+        self.opt(piece.won.as_ref(), |w, won| {
+            w.u64(won.window.0);
+            w.u32(won.weight);
+            w.opt(won.addressee.as_ref(), |w, user| w.text(user.as_str()));
+            w.opt(won.reply_to.as_ref(), |w, id| w.u64(id.value()));
         });
     }
 
@@ -980,6 +1003,19 @@ impl<'a> Reader<'a> {
             slow_mode_until: self.opt(|r| r.u64().map(Wall))?,
             moderation_policy: self.one_of(&Policy::ALL)?.0,
             pinned: self.list(8, Reader::id)?,
+            sampling: Rules {
+                when: self.one_of(&Sampling::ALL)?.0,
+                rate: self.u32()?,
+                viewers: self.u32()?,
+                preset: self.one_of(&Preset::ALL)?.0,
+                cap: self.opt(Reader::u32)?,
+                weights: Weights {
+                    base: self.u32()?,
+                    per_reply: self.u32()?,
+                    per_reaction: self.u32()?,
+                    badges: self.list(8, |r| Ok((r.shared()?, r.u32()?)))?,
+                },
+            },
             version: self.u64()?,
         })
     }
@@ -1001,12 +1037,13 @@ impl<'a> Reader<'a> {
             counters_json: self.shared()?,
             pinned_json: self.shared()?,
             banners_json: self.shared()?,
+            wide: self.flag()?,
         }))
     }
 
     fn pieces(&mut self) -> Read<Vec<Arc<Piece>>> {
-        // Id, lane, time, window, pseq, kind, length, author, audience, retracts.
-        self.list(8 + 1 + 8 + 1 + 1 + 1 + 4 + 1 + 1 + 1, Reader::piece)
+        // Id, lane, time, window, pseq, kind, length, author, audience, retracts, won.
+        self.list(8 + 1 + 8 + 1 + 1 + 1 + 4 + 1 + 1 + 1 + 1, Reader::piece)
     }
 
     fn piece(&mut self) -> Read<Arc<Piece>> {
@@ -1026,6 +1063,14 @@ impl<'a> Reader<'a> {
                     1 => RetractTarget::User(r.user()?),
                     2 => RetractTarget::All,
                     _ => return Err(Fault::Field),
+                })
+            })?,
+            won: self.opt(|r| {
+                Ok(Won {
+                    window: WindowNumber(r.u64()?),
+                    weight: r.u32()?,
+                    addressee: r.opt(Reader::user)?,
+                    reply_to: r.opt(Reader::id)?,
                 })
             })?,
         }))

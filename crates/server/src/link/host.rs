@@ -926,6 +926,7 @@ mod tests {
             author: None,
             audience: Audience::Everyone,
             retracts: None,
+            won: None,
         };
         let batch = Batch { room: RoomId::parse("a").unwrap(), pieces: vec![Arc::new(piece)] };
         let home = WorkerId(1 << 16 | HOME);

@@ -16,7 +16,13 @@ pub struct Log<'a> {
     pub epochs: &'a [EpochSpan],
 }
 
-pub fn of(room: &RoomId, settings: Arc<Room>, log: Log<'_>, last_event: Position, pseq: Pseq) -> Arc<RoomInfo> {
+/// `last_event`, `pseq`, `wide`: as the room's view has them.
+pub fn of(
+    room: &RoomId,
+    settings: Arc<Room>,
+    log: Log<'_>,
+    (last_event, pseq, wide): (Position, Pseq, bool),
+) -> Arc<RoomInfo> {
     let Log { head, epochs } = log;
     let counters = event::Counters { room, likes: &[], viewers: 0, keep_millionths: 1_000_000, as_of: clock::wall() };
     Arc::new(RoomInfo {
@@ -25,11 +31,12 @@ pub fn of(room: &RoomId, settings: Arc<Room>, log: Log<'_>, last_event: Position
         epochs: epochs[epochs.len().saturating_sub(EPOCHS_TOLD)..].into(),
         last_event,
         pseq,
-        config_json: text(|out| event::write_config(&settings, out)),
+        config_json: text(|out| event::write_config(&settings, wide, out)),
         counters_json: text(|out| counters.write_values(out)),
         pinned_json: text(|out| event::write_pinned(&settings, out)),
         banners_json: "[]".into(),
         settings,
+        wide,
     })
 }
 

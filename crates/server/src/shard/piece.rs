@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use grandstand_core::record::{Body, Record};
+use grandstand_core::record::{Body, Comment, Record};
 use grandstand_wire::event;
 
-use crate::link::Piece;
+use crate::link::{Piece, Won};
 
 /// The event a viewer is sent for this record.
 /// Errors: `None` for records that no viewer is sent.
@@ -21,6 +21,12 @@ pub fn of(record: &Record) -> Option<Arc<Piece>> {
         Body::Retract(retract) => Some(retract.target.clone()),
         _ => None,
     };
+    let won = match &record.body {
+        Body::Comment(Comment { won: Some(won), reply_to, .. }) => {
+            Some(Won { window: won.window, weight: won.weight, addressee: won.addressee.clone(), reply_to: *reply_to })
+        }
+        _ => None,
+    };
     Some(Arc::new(Piece {
         id: record.event_id(),
         lane,
@@ -32,5 +38,6 @@ pub fn of(record: &Record) -> Option<Arc<Piece>> {
         author,
         audience: record.audience,
         retracts,
+        won,
     }))
 }

@@ -513,10 +513,10 @@ impl Task {
     fn info(&self, room: &RoomId) -> Option<Arc<RoomInfo>> {
         let log = info::Log { head: self.owner.head(), epochs: self.owner.epochs() };
         match self.owner.room(room) {
-            Some(view) => Some(info::of(room, view.settings.clone(), log, view.last_event, view.pseq)),
+            Some(view) => Some(info::of(room, view.settings.clone(), log, (view.last_event, view.pseq, view.wide))),
             None if self.create_on_use => {
                 let settings = Arc::new(Room::fresh(room.as_str()));
-                Some(info::of(room, settings, log, Position::START, Default::default()))
+                Some(info::of(room, settings, log, (Position::START, Default::default(), false)))
             }
             None => None,
         }

@@ -5,9 +5,12 @@ use std::path::PathBuf;
 use grandstand_core::ids::{Epoch, EventId, Pseq, Revision, Seq};
 use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
 use grandstand_core::record::{
-    Audience, Audit, Ban, Body, Comment, Config, Gift, Policy, Record, Retract, RetractTarget, Room, RoomState, Score,
-    ScoreKind, ScoreState, Source, Verdict,
+    Audience, Audit, Ban, Body, Comment, Config, Crowd, Gift, Policy, RAW, Record, Retract, RetractTarget, Room,
+    RoomState, Score, ScoreKind, ScoreState, Source, Verdict, Won,
 };
+use grandstand_core::sampler::pick::WindowNumber;
+use grandstand_core::sampler::switch::Sampling;
+use grandstand_core::sampler::{Preset, Rules, Weights};
 use grandstand_core::time::Wall;
 
 pub fn golden(name: &str, written: &str) {
@@ -81,8 +84,9 @@ pub fn samples() -> Vec<(&'static str, Record)> {
         badges: ["sub".into(), "vip".into()].into(),
         text: "no way 😀\n<b>\u{2028}\u{202f}\\".into(),
         reply_to: Some(id(1)),
+        won: None,
     };
-    let bare = Comment { display: "a".into(), badges: [].into(), text: "x".into(), reply_to: None };
+    let bare = Comment { display: "a".into(), badges: [].into(), text: "x".into(), reply_to: None, won: None };
     let late = Score {
         revision: Revision(2),
         kind: ScoreKind::Correction,
@@ -104,6 +108,37 @@ pub fn samples() -> Vec<(&'static str, Record)> {
     let mut from_raw = record(4, Body::Comment(bare.clone()));
     from_raw.source = Some(Source { log: "raw".into(), id: id(77) });
     from_raw.audience = Audience::Author;
+    let mut raw = record(19, Body::Comment(bare.clone()));
+    raw.client_msg_id = ClientMsgId::parse("b1f9c2d4-18");
+    raw.audience = Audience::Nobody;
+    let won = Won {
+        window: WindowNumber(8_900_000_001),
+        weight: 6,
+        repeats: 41,
+        by_right: true,
+        addressee: UserId::parse("u_q9z"),
+    };
+    let mut winner = record(20, Body::Comment(Comment { won: Some(won.into()), ..bare.clone() }));
+    winner.source = Some(Source { log: RAW.into(), id: id(19) });
+    let lot = Won { window: WindowNumber(0), weight: 1, repeats: 0, by_right: false, addressee: None };
+    let lot = record(21, Body::Comment(Comment { won: Some(lot.into()), ..bare.clone() }));
+    let private = |seq, body| Record { audience: Audience::Nobody, ..record(seq, body) };
+    let wide = private(22, Body::Wide(Crowd { rate: 21, viewers: 50_000 }));
+    let narrow = private(23, Body::Narrow(Crowd::default()));
+    let mut sampled = Room { version: 11, ..settings.clone() };
+    sampled.sampling = Rules {
+        when: Sampling::Always,
+        rate: 5,
+        viewers: 100,
+        preset: Preset::Danmaku,
+        cap: Some(20),
+        weights: Weights {
+            base: 2,
+            per_reply: 0,
+            per_reaction: 3,
+            badges: vec![("v\"ip".into(), 7), ("mod".into(), 0)],
+        },
+    };
     let mut audit = record(17, Body::Audit(Audit { what: "ban".into(), justification: "third warning".into() }));
     audit.user = UserId::parse("mod_1");
     audit.audience = Audience::Nobody;
@@ -142,6 +177,7 @@ pub fn samples() -> Vec<(&'static str, Record)> {
                     until_ts: Some(Some(Wall(1_779_049_473_000))),
                     moderation_policy: Some(Policy::PreModerate),
                     pinned: Some([id(2)].into()),
+                    ..Config::default()
                 }),
             ),
         ),
@@ -165,5 +201,15 @@ pub fn samples() -> Vec<(&'static str, Record)> {
         ("erased", record(16, Body::Erased)),
         ("audit", audit),
         ("room_comment_age", record(18, Body::Room(short.into()))),
+        ("comment_raw", raw),
+        ("comment_won_by_right", winner),
+        ("comment_won_by_lot", lot),
+        ("wide", wide),
+        ("narrow", narrow),
+        (
+            "config_sampled",
+            record(24, Body::Config(Config { sampled: Some(false), cap: Some(50), ..Config::default() })),
+        ),
+        ("room_sampling", record(25, Body::Room(sampled.into()))),
     ]
 }

@@ -12,6 +12,9 @@ use grandstand_core::owner::command::{Author, Publish, Standing};
 use grandstand_core::record::{Audience, Lane, RetractTarget, Room};
 use grandstand_core::reject::{Code, Reject};
 use grandstand_core::rng::Rng;
+use grandstand_core::sampler::pick::WindowNumber;
+use grandstand_core::sampler::switch::Sampling;
+use grandstand_core::sampler::{Rules, Weights};
 use grandstand_core::time::Wall;
 use grandstand_core::viewer::resume::{self, Reason};
 use grandstand_core::viewer::walk::Skipped;
@@ -22,7 +25,7 @@ use super::{
 };
 use crate::admission::Change;
 use crate::link::{
-    Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, ToWorker,
+    Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, ToWorker, Won,
     WorkerId,
 };
 
@@ -56,6 +59,7 @@ fn pieces() -> Vec<Arc<Piece>> {
         author: None,
         audience: Audience::Everyone,
         retracts: None,
+        won: None,
     };
     let targets = [RetractTarget::Event(id(1)), RetractTarget::User(user.clone()), RetractTarget::All];
     let retracts = targets
@@ -66,7 +70,10 @@ fn pieces() -> Vec<Arc<Piece>> {
     let keyless =
         Piece { author: Some((user, None)), audience: Audience::Author, ..plain(2, Lane::Comment, "comment") };
     let others = ["score_event", "gift", "config"].into_iter().zip(3..).map(|(kind, n)| plain(n, Lane::Priority, kind));
-    [own, keyless].into_iter().chain(others).chain(retracts).map(Arc::new).collect()
+    let won = |addressee, reply_to| Won { window: WindowNumber(u64::MAX), weight: 9, addressee, reply_to };
+    let by_right = Piece { won: Some(won(UserId::parse("zoë"), Some(id(3)))), ..plain(20, Lane::Comment, "comment") };
+    let by_lot = Piece { won: Some(won(None, None)), ..plain(21, Lane::Comment, "comment") };
+    [own, keyless, by_right, by_lot].into_iter().chain(others).chain(retracts).map(Arc::new).collect()
 }
 
 fn settings() -> Room {
@@ -75,6 +82,12 @@ fn settings() -> Room {
         merge_ms: Some(0),
         slow_mode_until: Some(Wall(9)),
         pinned: vec![id(4), id(5)],
+        sampling: Rules {
+            when: Sampling::Always,
+            cap: Some(7),
+            weights: Weights { badges: vec![("mod".into(), 9)], ..Weights::default() },
+            ..Rules::default()
+        },
         version: u64::MAX,
         ..Room::fresh("Final ⚽")
     }
@@ -92,6 +105,7 @@ fn info() -> Arc<RoomInfo> {
         counters_json: "{\"viewers\":0}".into(),
         pinned_json: "[1]".into(),
         banners_json: "[]".into(),
+        wide: true,
     })
 }
 
