@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod credentials;
+mod plan;
 mod replay;
 mod serve;
 mod settings;
@@ -48,6 +49,10 @@ enum Command {
     ///
     /// Exits with 1 when a check fails.
     Load(LoadArgs),
+    /// What an evening needs: gateways, shards, bandwidth, memory, capacity to have ready, from measured costs.
+    ///
+    /// Asks no server. The costs and where they were measured are in the JSON and in docs/benchmarks.md.
+    Plan(plan::Args),
     /// One process of a load run; started by `load` itself.
     #[command(hide = true)]
     LoadWorker,
@@ -254,6 +259,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Config { what } => settings::run(&what),
         Command::Replay(args) => replay(args),
         Command::Load(args) => load(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::LoadWorker => grandstand_load::worker().map(|()| ExitCode::SUCCESS),
     }
 }
