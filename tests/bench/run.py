@@ -532,11 +532,61 @@ def peers() -> None:
     beside.peers(say)
 
 
-FIGURES = [memory, delivery, fanout, deflate, accept, slow, storm_short, storm, storm_tls, crowd, neighbours, idle, publish, latency, snapshot, recovery, http2, peers, build]
+def scenario(name: str) -> None:
+    """An evening of `grandstand load --scenario` at full size (or BENCH_SCALE, where times are told and not judged)."""
+    with Server(BINARY) as server:
+        run = begin_load(server, "--scenario", name, "--scale", os.environ.get("BENCH_SCALE", "1"))
+        out, err = run.communicate()
+        assert out, f"{name}: {err[-3000:]}"
+        report = json.loads(out)
+        kept = {"viewers", "rooms", "acked", "deliveries_per_second", "skipped", "comments_by", "scores_by", "acks", "entered", "rooms_put_s", "reconnects"}
+        server_says = {k: report["server"][k] for k in ("cpu_percent", "cpu_us_per_delivery", "rss_anon_per_room")}
+        say(name, **{k: v for k, v in report.items() if k in kept}, **server_says)
+        for promise in report["evening"]["promises"]:
+            say(f"{name}-promise", **promise)
+        failed = [c for c in report["checks"] if c["failed"]]
+        broken = [p for p in report["evening"]["promises"] if p["verdict"] == "broken"]
+        verdict(run.returncode == 0 and report["passed"], name, failed + broken)
+        if name == "long-tail":
+            say("long-tail-recovery", **checkpoints(server), **recovered(server))
+
+
+def checkpoints(server: Server) -> dict:
+    """What checkpoints took so far: the owner's copy holds up its rooms, the save does not."""
+    page = urllib.request.urlopen(f"{server.url}/metrics").read().decode()
+    lines = dict(line.rsplit(" ", 1) for line in page.splitlines() if line.startswith("grandstand_checkpoint"))
+    longest = {part: float(lines[f'grandstand_checkpoint_longest_seconds{{part="{part}"}}']) for part in ("copy", "save")}
+    return {
+        "checkpoints": int(lines["grandstand_checkpoints_total"]),
+        "checkpoint_rooms": int(lines["grandstand_checkpoint_rooms_total"]),
+        "copy_longest_s": longest["copy"],
+        "save_longest_s": longest["save"],
+    }
+
+
+def recovered(server: Server) -> dict:
+    """What the log holds, and from start to ready after a kill."""
+    server.kill()
+    size = sum(f.stat().st_size for f in server.data.rglob("*") if f.is_file())
+    start = time.perf_counter()
+    server.start()
+    return {"data_mb": size >> 20, "start_to_ready_s": time.perf_counter() - start}
+
+
+SCENARIOS = ["quiet", "match-night", "busy-room", "raid", "long-tail", "scores"]
+
+
+def scenarios() -> None:
+    """All evenings, one after the other; each can be asked for by its name, too."""
+    for name in SCENARIOS:
+        scenario(name)
+
+
+FIGURES = [memory, delivery, fanout, deflate, accept, slow, storm_short, storm, storm_tls, crowd, neighbours, idle, publish, latency, snapshot, recovery, http2, peers, scenarios, build]
 
 
 def main(only: list[str]) -> None:
-    unknown = set(only) - {f.__name__ for f in FIGURES}
+    unknown = set(only) - {f.__name__ for f in FIGURES} - set(SCENARIOS)
     assert not unknown, f"no figure is called {unknown}"
     with open("/proc/cpuinfo") as info:
         model = next(line.split(":", 1)[1].strip() for line in info if line.startswith("model name"))
@@ -545,6 +595,9 @@ def main(only: list[str]) -> None:
     for figure in FIGURES:
         if not only or figure.__name__ in only:
             figure()
+    for name in SCENARIOS:
+        if name in only:
+            scenario(name)
     assert not FAILED, "goals that were not met:\n" + "\n".join(FAILED)
 
 

@@ -140,6 +140,12 @@ enum Transport {
 
 #[derive(Args)]
 struct LoadArgs {
+    /// An evening with a name, each promise of it judged: quiet, match-night, busy-room, raid, long-tail, scores.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["rooms", "viewers", "rate", "seconds", "transport", "publishers", "score_rate", "idle", "publish_only", "inflight", "body_bytes", "merge_ms", "burst", "slow_share", "storm"])]
+    scenario: Option<String>,
+    /// Fewer viewers and rooms of the scenario, slower rates, shorter times; below 1, times are told and not judged.
+    #[arg(long, default_value_t = 1.0, requires = "scenario")]
+    scale: f64,
     /// Rooms; viewers and publishers are spread over them.
     #[arg(long, default_value_t = 1)]
     rooms: u32,
@@ -187,7 +193,7 @@ struct LoadArgs {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     burst: u32,
     /// Each viewer is a user of its own, by a token made with the key of `--data`; without it, viewers are anonymous.
-    #[arg(long, conflicts_with = "token")]
+    #[arg(long, conflicts_with_all = ["token", "scenario"])]
     distinct_users: bool,
     /// This share of the viewers reads slowly while comments are published: 0.1 is one in ten.
     #[arg(long, default_value_t = 0.0)]
@@ -301,11 +307,26 @@ fn load(args: &LoadArgs) -> Result<ExitCode> {
         !args.storm || args.rate + args.score_rate > 0.0,
         "--storm needs --rate or --score-rate: an event after its greeting shows that a viewer is back"
     );
+    let scenario = args.scenario.as_deref().map(grandstand_load::scenario::find).transpose()?;
     let viewer_tokens = match args.distinct_users {
         true => credentials::viewer_tokens(&args.server.data, args.viewers)?,
         false => Vec::new(),
     };
     let base = grandstand_load::Settings::new(&args.server.endpoint()?, &args.server.token()?)?;
+    let this = std::env::current_exe().context("finding this binary")?;
+    let command = [this.display().to_string(), "load-worker".to_owned()];
+    if let Some(scenario) = scenario {
+        let measured = grandstand_load::Settings {
+            deflate: args.deflate,
+            connect_rate: args.connect_rate,
+            source_addresses: args.source_addresses,
+            pids: args.pid.clone(),
+            ..base
+        };
+        let (settings, rooms) = scenario.settings(measured, args.scale)?;
+        let report = grandstand_load::run(settings, rooms, &command, args.json)?;
+        return shown(&report.of(scenario, args.scale), args.json);
+    }
     let settings = grandstand_load::Settings {
         viewers: if args.publish_only { 0 } else { args.viewers },
         transport: match args.transport {
@@ -339,11 +360,12 @@ fn load(args: &LoadArgs) -> Result<ExitCode> {
     };
     // A publisher sees its own room's comments; alone in it, that is one for each it publishes.
     let rooms = if args.publish_only { args.rooms.max(args.publishers) } else { args.rooms };
-    let this = std::env::current_exe().context("finding this binary")?;
-    let command = [this.display().to_string(), "load-worker".to_owned()];
-    let report = grandstand_load::run(settings, rooms, &command, args.json)?;
-    if args.json {
-        println!("{}", serde_json::to_string(&report)?);
+    shown(&grandstand_load::run(settings, rooms, &command, args.json)?, args.json)
+}
+
+fn shown(report: &grandstand_load::Report, json: bool) -> Result<ExitCode> {
+    if json {
+        println!("{}", serde_json::to_string(report)?);
     } else {
         report.print();
     }

@@ -13,7 +13,8 @@ pub enum Kind {
     },
     Comment,
     Score,
-    /// Another event with a `pseq`: config, retract, gift.
+    Gift,
+    /// Another event with a `pseq`: config, retract.
     Priority,
     Skipped {
         count: u64,
@@ -118,12 +119,18 @@ fn one(object: &[u8]) -> Option<Event> {
     let plain = |kind| Event { kind, id: 0, pseq: 0, sent_us: 0 };
     Some(match kind {
         b"comment" => {
-            let sent_us = text(object, "body").and_then(digits).unwrap_or(0);
+            // A repeated text has no time in it; its author's name has.
+            let named = text(object, "display").and_then(|name| digits(name.strip_prefix(b"l ")?));
+            let sent_us = named.or_else(|| text(object, "body").and_then(digits)).unwrap_or(0);
             Event { kind: Kind::Comment, id: id(), pseq: 0, sent_us }
         }
         b"score_event" => {
             let sent_us = text(object, "key").and_then(|k| digits(k.strip_prefix(b"l-")?)).unwrap_or(0);
             Event { kind: Kind::Score, id: id(), pseq, sent_us }
+        }
+        b"gift" => {
+            let sent_us = text(object, "gift_id").and_then(|k| digits(k.strip_prefix(b"l-")?)).unwrap_or(0);
+            Event { kind: Kind::Gift, id: id(), pseq, sent_us }
         }
         b"hello" => plain(Kind::Hello { cursor: number(object, "cursor")?, pseq, resumed: flag(object, "resumed") }),
         b"skipped" => plain(Kind::Skipped { count: number(object, "count")? }),
@@ -202,6 +209,12 @@ mod tests {
                 Event { kind: Kind::Skipped { count: 4 }, id: 0, pseq: 0, sent_us: 0 },
             ]
         );
+    }
+
+    #[test]
+    fn a_repeated_text_tells_its_time_by_its_authors_name() {
+        let got = events(r#"{"type":"comment","event_id":7,"user":{"id":"u","display":"l 55"},"body":"88888888"}"#);
+        assert_eq!(got[0].sent_us, 55);
     }
 
     #[test]

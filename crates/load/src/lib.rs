@@ -18,10 +18,13 @@ mod event;
 mod frames;
 mod http;
 mod link;
+mod pattern;
+mod posts;
 mod process;
 mod publishers;
 mod report;
 mod run;
+pub mod scenario;
 mod storm;
 mod viewers;
 

@@ -1,4 +1,4 @@
-//! The process that publishes: connections on one mio loop, paced by a schedule or by answers, and a thread for scores.
+//! The process that publishes: connections on one mio loop, paced by a schedule or by answers, and threads for what is posted.
 //!
 //! Paced by a schedule, a comment's time is when it was due, not when it could be written: a server that stalls is charged
 //! for everything that should have been sent meanwhile. Paced by answers, each connection keeps so many in flight.
@@ -22,8 +22,9 @@ use serde::{Deserialize, Serialize};
 use crate::clock::micros;
 use crate::event::{self, Kind};
 use crate::frames::{self, Cut};
-use crate::http::Http;
 use crate::link::{Door, Link};
+use crate::pattern::{Due, PHRASES};
+use crate::posts::Posting;
 use crate::report::{Buckets, new_histogram};
 use crate::run::{Settings, ToWorker, say};
 use crate::viewers::Total;
@@ -33,6 +34,8 @@ const WAKE: Token = Token(usize::MAX);
 const QUIET: Duration = Duration::from_secs(20);
 /// Users that comments are spread over.
 const USERS: u64 = 1_000;
+/// Of the scenarios' schedules: the same in every run, so that two runs can be compared.
+const SEED: u64 = 20_260_711;
 
 /// What the publishers did and heard.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -49,6 +52,9 @@ pub struct Published {
     pub scores_sent: u64,
     pub scores_acked: u64,
     pub score_acks: Buckets,
+    pub gifts_sent: u64,
+    pub gifts_acked: u64,
+    pub gift_acks: Buckets,
     pub totals: Vec<Total>,
 }
 
@@ -67,6 +73,8 @@ pub struct Publishers {
     settings: Arc<Settings>,
     poll: Poll,
     connections: Vec<Connection>,
+    /// Who says what when, where a pattern says so; the key of a comment is its place in it.
+    schedule: Arc<Vec<Due>>,
     /// Comments waiting out a refusal: when, connection, key.
     later: BinaryHeap<Reverse<(Instant, usize, u64)>>,
     next_key: u64,
@@ -81,7 +89,12 @@ impl Publishers {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKE)?;
         let totals = vec![Total::default(); settings.rooms.len()];
+        let schedule = match &settings.pattern {
+            Some(pattern) => pattern.draw(settings.seconds, &settings.viewers_of(), SEED),
+            None => Vec::new(),
+        };
         let made = Publishers {
+            schedule: Arc::new(schedule),
             settings,
             poll,
             connections: Vec::new(),
@@ -102,7 +115,7 @@ impl Publishers {
         let mut events = Events::with_capacity(1024);
         let mut go: Option<(Instant, u64)> = None;
         let mut due = 0_u64;
-        let mut scorer = None;
+        let (mut scores, mut gifts, mut posts) = (None, None, None);
         let stop = Arc::new(AtomicBool::new(false));
         loop {
             let now = Instant::now();
@@ -116,13 +129,14 @@ impl Publishers {
                     let start_us = micros();
                     go = Some((now, start_us));
                     self.last_answer = now;
-                    let (settings, stop) = (self.settings.clone(), stop.clone());
-                    if settings.score_rate > 0.0 {
-                        scorer = Some(
-                            std::thread::Builder::new()
-                                .name("scores".into())
-                                .spawn(move || post_scores(&settings, start_us, &stop))?,
-                        );
+                    if self.settings.score_rate > 0.0 {
+                        scores = Some(Posting::scores(&self.settings, start_us, &stop)?);
+                    }
+                    if self.settings.gift_rate > 0.0 {
+                        gifts = Some(Posting::gifts(&self.settings, start_us, &stop)?);
+                    }
+                    if self.settings.posters > 0 {
+                        posts = Some(Posting::comments(&self.settings, self.schedule.clone(), start_us)?);
                     }
                 }
             }
@@ -140,7 +154,8 @@ impl Publishers {
                     self.write_comment(slot, key);
                 }
                 let waiting: usize = self.connections.iter().map(|c| c.waiting.len()).sum();
-                if over && (waiting == 0 || self.last_answer.elapsed() > QUIET) {
+                let posted = posts.as_ref().is_none_or(Posting::is_finished);
+                if over && posted && (waiting == 0 || self.last_answer.elapsed() > QUIET) {
                     self.done.unanswered = waiting as u64;
                     if !stopped {
                         self.done.seconds = self.settings.seconds;
@@ -168,16 +183,34 @@ impl Publishers {
                 }
             }
         }
-        if let Some(scorer) = scorer {
-            let (sent, acked, micros) = scorer.join().map_err(|_| anyhow::anyhow!("the score thread panicked"))??;
-            self.done.scores_sent = sent;
-            self.done.score_acks = Buckets::of(&micros);
-            for (room, id) in acked {
-                self.done.scores_acked += 1;
-                self.done.totals[room].scores += 1;
-                self.done.totals[room].sum = self.done.totals[room].sum.wrapping_add(id);
-            }
+        if let Some(scores) = scores {
+            let posted = scores.join()?;
+            self.done.scores_sent = posted.sent;
+            self.done.score_acks = Buckets::of(&posted.micros);
+            self.done.scores_acked = posted.acked.len() as u64;
+            posted.acked.into_iter().for_each(|(room, id)| self.done.totals[room].score(id));
         }
+        if let Some(gifts) = gifts {
+            let posted = gifts.join()?;
+            self.done.gifts_sent = posted.sent;
+            self.done.gift_acks = Buckets::of(&posted.micros);
+            self.done.gifts_acked = posted.acked.len() as u64;
+            posted.acked.into_iter().for_each(|(room, id)| self.done.totals[room].gift(id));
+        }
+        if let Some(posts) = posts {
+            let posted = posts.join()?;
+            self.done.sent += posted.sent;
+            self.done.acked += posted.acked.len() as u64;
+            self.done.rate_limited += posted.waits;
+            posted.refused.into_iter().for_each(|(why, n)| *self.done.refused.entry(why).or_default() += n);
+            self.acks.add(posted.micros).context("histograms of one shape")?;
+            posted.acked.into_iter().for_each(|(room, id)| self.done.totals[room].comment(id));
+        }
+        if self.settings.late.is_none() {
+            // Only who comes in the middle has to know which ids came after it.
+            self.done.totals.iter_mut().for_each(Total::forget_ids);
+        }
+        self.done.totals.iter_mut().for_each(Total::sort);
         self.done.acks = Buckets::of(&self.acks);
         Ok(self.done)
     }
@@ -229,6 +262,12 @@ impl Publishers {
             }
             return Duration::from_millis(10);
         }
+        if self.settings.posters > 0 {
+            return Duration::from_millis(100);
+        }
+        if self.settings.pattern.is_some() {
+            return self.publish_scheduled(start_us, due);
+        }
         if self.settings.rate <= 0.0 {
             return Duration::from_millis(100);
         }
@@ -245,6 +284,23 @@ impl Publishers {
         }
     }
 
+    /// The same by the pattern's schedule.
+    fn publish_scheduled(&mut self, start_us: u64, due: &mut u64) -> Duration {
+        loop {
+            let Some(next) = self.schedule.get(*due as usize) else { return Duration::from_millis(100) };
+            let (at, now) = (start_us + next.at_us, micros());
+            if at > now {
+                return Duration::from_micros(at - now);
+            }
+            // Connection n is in room n mod rooms.
+            let rooms = self.settings.rooms.len();
+            let in_turn = *due as usize % (self.connections.len() / rooms);
+            let slot = next.room as usize + rooms * in_turn;
+            *due += 1;
+            self.publish(slot, at);
+        }
+    }
+
     fn publish(&mut self, slot: usize, at_us: u64) {
         let key = self.next_key;
         self.next_key += 1;
@@ -256,11 +312,8 @@ impl Publishers {
     fn write_comment(&mut self, slot: usize, key: u64) {
         let connection = &mut self.connections[slot];
         let Some(at_us) = connection.waiting.get(&key) else { return };
-        let user = key % USERS;
-        let fill = words(key, (self.settings.body_bytes as usize).saturating_sub(18).min(480));
-        let frame = format!(
-            r#"{{"op":"publish","client_msg_id":"l-{key}","body":"{at_us} {fill}","as":{{"id":"load-{user}","name":"Load {user}","badges":[]}}}}"#
-        );
+        let said = said(key, *at_us, self.schedule.get(key as usize), &self.settings);
+        let frame = format!(r#"{{"op":"publish",{said}}}"#);
         let mut bytes = Vec::with_capacity(frame.len() + 16);
         write_masked_frame(Opcode::Text, true, frame.as_bytes(), (key as u32 | 0x0101_0101).to_le_bytes(), &mut bytes);
         connection.out.extend(bytes);
@@ -363,9 +416,7 @@ impl Publishers {
                         self.acks.saturating_record(micros().saturating_sub(at_us).max(1));
                         self.done.acked += 1;
                         self.done.duplicates += u64::from(duplicate);
-                        let total = &mut self.done.totals[connection.room];
-                        total.comments += 1;
-                        total.sum = total.sum.wrapping_add(read[0].id);
+                        self.done.totals[connection.room].comment(read[0].id);
                     }
                     continue;
                 }
@@ -387,44 +438,26 @@ impl Publishers {
     }
 }
 
-type Scored = (u64, Vec<(usize, u64)>, Histogram<u64>);
-
-/// Posts score events by their schedule over one connection: how many, each acked one's room and id, and the times.
-fn post_scores(settings: &Settings, start_us: u64, stop: &AtomicBool) -> Result<Scored> {
-    let mut http = Http::new(settings, Some(&settings.token))?;
-    let mut micros_to_ack = new_histogram();
-    let mut acked = Vec::new();
-    let mut n = 0_u64;
-    loop {
-        let at = start_us + (n as f64 / settings.score_rate * 1e6) as u64;
-        if (at - start_us) as f64 >= settings.seconds * 1e6 || stop.load(Ordering::Relaxed) {
-            return Ok((n, acked, micros_to_ack));
+/// The members of a comment: its key, text and author. The time it was due is in the text, or, where the text is a phrase that
+/// others say too, in the author's name.
+pub fn said(key: u64, at_us: u64, due: Option<&Due>, settings: &Settings) -> String {
+    let bytes = |n: u32| (n as usize).saturating_sub(18).min(480);
+    let (user, text, name) = match due {
+        Some(Due { phrase: Some(phrase), writer, .. }) => {
+            (u64::from(*writer), PHRASES[usize::from(*phrase)].to_owned(), format!("l {at_us}"))
         }
-        std::thread::sleep(Duration::from_micros(at.saturating_sub(micros())));
-        let room = (n % settings.rooms.len() as u64) as usize;
-        let name = &settings.rooms[room];
-        let goals = n / settings.rooms.len() as u64 % 90;
-        let body = format!(
-            r#"{{"match_id":"{name}","event_id":"l-{at}-{n}","provider":"load","kind":"goal","score":{{"home":{goals},"away":0}},"minute":"{goals}"}}"#
-        );
-        n += 1;
-        loop {
-            let (status, answer) =
-                http.call("POST", &format!("/v1/score-event?room={name}"), "X-Provider-Id: load\r\n", &body)?;
-            match status {
-                202 => {
-                    micros_to_ack.saturating_record(micros().saturating_sub(at).max(1));
-                    acked.push((room, event::number(&answer, "event_id").unwrap_or(0)));
-                    break;
-                }
-                429 | 503 => {
-                    std::thread::sleep(Duration::from_millis(event::number(&answer, "retry_after_ms").unwrap_or(500)))
-                }
-                _ => bail!("a score event was refused with {status}: {}", String::from_utf8_lossy(&answer)),
-            }
+        Some(Due { writer, .. }) => {
+            let body_bytes = settings.pattern.map_or(settings.body_bytes, |p| p.body_bytes);
+            (u64::from(*writer), format!("{at_us} {}", words(key, bytes(body_bytes))), format!("Load {writer}"))
         }
-    }
+        None => {
+            let user = key % USERS;
+            (user, format!("{at_us} {}", words(key, bytes(settings.body_bytes))), format!("Load {user}"))
+        }
+    };
+    format!(r#""client_msg_id":"l-{key}","body":"{text}","as":{{"id":"load-{user}","name":"{name}","badges":[]}}"#)
 }
+
 const WORDS: [&str; 64] = [
     "what", "a", "goal", "that", "was", "never", "offside", "the", "keeper", "had", "no", "chance", "come", "on",
     "referee", "penalty", "lol", "still", "time", "for", "one", "more", "how", "did", "he", "miss", "from", "there",

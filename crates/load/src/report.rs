@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::Usage;
 use crate::publishers::Published;
+use crate::scenario::{Evening, Scenario};
 use crate::storm::{self, Round};
 use crate::viewers::{Seen, SlowSeen};
 
@@ -76,9 +77,11 @@ pub struct Server {
     /// What each viewer added, in bytes.
     pub rss_per_viewer: f64,
     pub rss_anon_per_viewer: f64,
+    /// What each room added before anybody came, in bytes.
+    pub rss_anon_per_room: f64,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     pub run: String,
     pub rooms: usize,
@@ -97,6 +100,8 @@ pub struct Report {
     pub scores_published: u64,
     pub scores_acked: u64,
     pub score_acks: Latency,
+    pub gifts_published: u64,
+    pub gift_acks: Latency,
     pub delivered: u64,
     pub deliveries_per_second: f64,
     pub skipped: u64,
@@ -107,6 +112,19 @@ pub struct Report {
     pub scores: Latency,
     pub comments_by: BTreeMap<String, Latency>,
     pub scores_by: BTreeMap<String, Latency>,
+    pub gifts_by: BTreeMap<String, Latency>,
+    /// Over all viewers: what was acked after they were greeted, and what of it they were given.
+    pub comments_due: u64,
+    pub comments_given: u64,
+    pub scores_due: u64,
+    pub scores_given: u64,
+    pub gifts_due: u64,
+    pub gifts_given: u64,
+    /// Viewers that came in the middle, and how long they waited for their greeting.
+    pub late: u64,
+    pub entered: Latency,
+    /// Seconds that putting the rooms took.
+    pub rooms_put_s: f64,
     pub reconnects: u64,
     pub slow: SlowSeen,
     pub storms: Vec<Round>,
@@ -114,6 +132,7 @@ pub struct Report {
     pub faults: BTreeMap<String, u64>,
     pub server: Option<Server>,
     pub checks: Vec<Check>,
+    pub evening: Option<Evening>,
     pub passed: bool,
 }
 
@@ -123,9 +142,11 @@ fn by_transport(seen: &[Seen], member: fn(&Seen) -> &BTreeMap<String, Buckets>) 
     names.into_iter().map(|name| (name.clone(), of(name))).collect()
 }
 
-/// Usage of the server's processes at the four moments of a run, and the deliveries between the two middle ones.
+/// Usage of the server's processes at the moments of a run, and the deliveries between the two middle ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
+    /// Before the rooms were put.
+    pub bare: Usage,
     pub before: Usage,
     pub connected: Usage,
     /// When the last comment had been published.
@@ -166,6 +187,7 @@ impl Report {
             Check { name: "comments without an answer", failed: published.unanswered },
             Check { name: "comments refused", failed: published.refused.values().sum() },
             Check { name: "score events not taken", failed: published.scores_sent - published.scores_acked },
+            Check { name: "gifts not taken", failed: published.gifts_sent - published.gifts_acked },
         ];
         if !storms.is_empty() {
             checks.extend(storm::checks(&storms));
@@ -182,6 +204,7 @@ impl Report {
                 cpu_us_per_delivery: if m.deliveries > 0 { cpu_us as f64 / m.deliveries as f64 } else { 0.0 },
                 rss_per_viewer: per(m.connected.rss_kb, m.before.rss_kb),
                 rss_anon_per_viewer: per(m.connected.rss_anon_kb, m.before.rss_anon_kb),
+                rss_anon_per_room: (m.before.rss_anon_kb as f64 - m.bare.rss_anon_kb as f64) * 1024.0 / rooms as f64,
             }
         });
         Report {
@@ -202,6 +225,8 @@ impl Report {
             scores_published: published.scores_sent,
             scores_acked: published.scores_acked,
             score_acks: Latency::of(std::iter::once(&published.score_acks)),
+            gifts_published: published.gifts_sent,
+            gift_acks: Latency::of(std::iter::once(&published.gift_acks)),
             delivered: sum(|s| s.delivered),
             deliveries_per_second: sum(|s| s.delivered) as f64 / seconds,
             skipped: sum(|s| s.skipped),
@@ -211,6 +236,16 @@ impl Report {
             scores: Latency::of(seen.iter().flat_map(|s| s.scores.values())),
             comments_by: by_transport(seen, |s| &s.comments),
             scores_by: by_transport(seen, |s| &s.scores),
+            gifts_by: by_transport(seen, |s| &s.gifts),
+            comments_due: sum(|s| s.comments_due),
+            comments_given: sum(|s| s.comments_given),
+            scores_due: sum(|s| s.scores_due),
+            scores_given: sum(|s| s.scores_given),
+            gifts_due: sum(|s| s.gifts_due),
+            gifts_given: sum(|s| s.gifts_given),
+            late: sum(|s| s.late),
+            entered: Latency::of(seen.iter().map(|s| &s.entered)),
+            rooms_put_s: 0.0,
             reconnects: sum(|s| s.reconnects),
             slow: SlowSeen {
                 viewers: sum(|s| s.slow.viewers),
@@ -224,6 +259,7 @@ impl Report {
             server,
             passed: checks.iter().all(|c| c.failed == 0),
             checks,
+            evening: None,
         }
     }
 
@@ -232,6 +268,12 @@ impl Report {
         self.checks.extend(more);
         self.passed = self.checks.iter().all(|c| c.failed == 0);
         self
+    }
+
+    /// The same, with the promises of the scenario that it was a run of.
+    pub fn of(self, scenario: &Scenario, scale: f64) -> Report {
+        let evening = Evening { scenario: scenario.name, scale, promises: scenario.judged(&self, scale) };
+        Report { passed: self.passed && evening.broken() == 0, evening: Some(evening), ..self }
     }
 
     /// For people, on stdout.
@@ -275,6 +317,8 @@ impl Report {
         rows.extend(self.comments_by.iter().map(|(by, l)| (format!("comment: to delivery by {by}"), *l)));
         rows.push(("score: post to ack".to_owned(), self.score_acks));
         rows.extend(self.scores_by.iter().map(|(by, l)| (format!("score: to delivery by {by}"), *l)));
+        rows.push(("gift: post to ack".to_owned(), self.gift_acks));
+        rows.extend(self.gifts_by.iter().map(|(by, l)| (format!("gift: to delivery by {by}"), *l)));
         for (name, l) in rows {
             if l.n > 0 {
                 println!(
@@ -294,10 +338,14 @@ impl Report {
                 println!("  {name:<10} RSS {:>9} kB, RssAnon {:>9} kB", u.rss_kb, u.rss_anon_kb);
             }
             println!("  each viewer {:.0} bytes RSS, {:.0} bytes RssAnon", s.rss_per_viewer, s.rss_anon_per_viewer);
+            println!("  each room {:.0} bytes RssAnon, put within {:.1} s", s.rss_anon_per_room, self.rooms_put_s);
         }
         println!();
         for check in &self.checks {
             println!("{} {}: {}", if check.failed == 0 { "ok  " } else { "FAIL" }, check.name, check.failed);
+        }
+        if let Some(evening) = &self.evening {
+            evening.print();
         }
     }
 }

@@ -8,9 +8,9 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use grandstand_client::Endpoint;
 use grandstand_client::tls::Trust;
 use serde::{Deserialize, Serialize};
@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::books::{Books, Page};
 use crate::clock::micros;
 use crate::http::Http;
+use crate::pattern::Pattern;
 use crate::process::{Usage, open_files_max, usage};
 use crate::publishers::{Published, Publishers};
 use crate::report::{Measured, Report};
@@ -74,6 +75,25 @@ impl Slow {
     }
 }
 
+/// Viewers that come in the middle of a run: the last ones of all.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Late {
+    pub viewers: u32,
+    /// The number of the first of them.
+    pub first: u32,
+    /// Seconds after the beginning, and how long until the last has come.
+    pub at: f64,
+    pub over: f64,
+}
+
+impl Late {
+    /// Seconds after the beginning at which this viewer comes; `None` when it is there before.
+    pub(crate) fn comes(self, viewer: u32) -> Option<f64> {
+        let n = viewer.checked_sub(self.first)?;
+        Some(self.at + self.over * f64::from(n) / f64::from(self.viewers))
+    }
+}
+
 /// How the server is known where connections are TLS.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Secure {
@@ -94,6 +114,9 @@ pub struct Settings {
     pub rooms: Vec<String>,
     pub viewers: u32,
     pub first_viewer: u32,
+    /// The room of each viewer, from `first_viewer` on; in turn where there is none.
+    pub room_of: Vec<u32>,
+    pub late: Option<Late>,
     pub transport: Transport,
     pub publishers: u32,
     /// Comments a second over all rooms, by the clock.
@@ -104,6 +127,16 @@ pub struct Settings {
     pub inflight: Option<u32>,
     /// Score events a second over all rooms.
     pub score_rate: f64,
+    /// Gifts a second over all rooms; every second one is posted twice.
+    pub gift_rate: f64,
+    /// The rooms' setting, where it is not to be the server's default.
+    pub sampling: Option<String>,
+    /// Instead of a rate: who says what when.
+    pub pattern: Option<Pattern>,
+    /// Comments are posted by so many HTTP connections, to any room, instead of said on streams.
+    pub posters: u32,
+    /// HTTP connections that score events are posted by, and as many for gifts.
+    pub scorers: u32,
     pub seconds: f64,
     pub body_bytes: u32,
     /// Connect and hold; nothing is published.
@@ -136,12 +169,19 @@ impl Settings {
             rooms: Vec::new(),
             viewers: 0,
             first_viewer: 0,
+            room_of: Vec::new(),
+            late: None,
             transport: Transport::Ws,
             publishers: 1,
             rate: 10.0,
             burst: 1,
             inflight: None,
             score_rate: 0.0,
+            gift_rate: 0.0,
+            sampling: None,
+            pattern: None,
+            posters: 0,
+            scorers: 1,
             seconds: 10.0,
             body_bytes: 60,
             idle: false,
@@ -165,6 +205,18 @@ impl Settings {
             }
             one => one,
         }
+    }
+
+    pub(crate) fn room_of(&self, viewer: u32) -> u32 {
+        let told = self.room_of.get((viewer - self.first_viewer) as usize);
+        told.copied().unwrap_or(viewer % self.rooms.len() as u32)
+    }
+
+    /// Viewers of each room.
+    pub(crate) fn viewers_of(&self) -> Vec<u32> {
+        let mut of = vec![0; self.rooms.len()];
+        (self.first_viewer..self.first_viewer + self.viewers).for_each(|n| of[self.room_of(n) as usize] += 1);
+        of
     }
 
     pub(crate) fn upgrade(&self, room: usize, token: Option<&str>) -> String {
@@ -322,13 +374,14 @@ struct Mark {
 pub fn run(mut settings: Settings, n_rooms: u32, command: &[String], quiet: bool) -> Result<Report> {
     let run = format!("{:07x}", micros() & 0xfff_ffff);
     settings.rooms = (0..n_rooms.max(1)).map(|n| format!("load-{run}-{n}")).collect();
-    settings.publishers = settings.publishers.max(settings.rooms.len() as u32);
+    if settings.posters == 0 {
+        settings.publishers = settings.publishers.max(settings.rooms.len() as u32);
+    }
     let note = |text: String| {
         if !quiet {
             eprintln!("{text}");
         }
     };
-    put_rooms(&settings)?;
     let measure = || -> Result<Option<Usage>> {
         if settings.pids.is_empty() {
             return Ok(None);
@@ -342,7 +395,11 @@ pub fn run(mut settings: Settings, n_rooms: u32, command: &[String], quiet: bool
         true => None,
         false => Page::read(&mut http)?.map(|page| Books::of(&page)),
     };
-    let before = measure()?;
+    let bare = measure()?;
+    let put = Instant::now();
+    put_rooms(&settings)?;
+    let rooms_put_s = put.elapsed().as_secs_f64();
+    let before = settle(&measure)?;
     let most = open_files_max().saturating_sub(FILES_BESIDE).clamp(1, 18_000) as u32;
     let mut viewers = Vec::new();
     let mut first = 0;
@@ -351,6 +408,7 @@ pub fn run(mut settings: Settings, n_rooms: u32, command: &[String], quiet: bool
             first_viewer: first,
             viewers: most.min(settings.viewers - first),
             viewer_tokens: settings.viewer_tokens.iter().skip(first as usize).take(most as usize).cloned().collect(),
+            room_of: settings.room_of.iter().skip(first as usize).take(most as usize).copied().collect(),
             connect_rate: settings.connect_rate * f64::from(most.min(settings.viewers - first))
                 / f64::from(settings.viewers),
             publishes: false,
@@ -400,16 +458,16 @@ pub fn run(mut settings: Settings, n_rooms: u32, command: &[String], quiet: bool
         Some(before) => Page::read(&mut http)?.map(|page| Books::checks(before, Books::of(&page), &seen)),
         None => None,
     };
-    let measured = match (before, connected, now_us) {
-        (Some(before), Some(connected), Some(published_at)) => {
-            Some(Measured { before, connected, published: published_at, deliveries, seconds: published.seconds })
+    let measured = match (bare, before, connected, now_us) {
+        (Some(bare), Some(before), Some(connected), Some(published_at)) => {
+            Some(Measured { bare, before, connected, published: published_at, deliveries, seconds: published.seconds })
         }
         _ => None,
     };
     let name = settings.transport.name();
     let report =
         Report::new(&run, settings.rooms.len(), u64::from(settings.viewers), name, &seen, &published, measured, rounds);
-    Ok(report.with(books.into_iter().flatten()))
+    Ok(Report { rooms_put_s, ..report }.with(books.into_iter().flatten()))
 }
 
 /// What the publishers did, the server's usage when they were done, and what had been delivered by then.
@@ -456,9 +514,21 @@ fn settle(measure: &dyn Fn() -> Result<Option<Usage>>) -> Result<Option<Usage>> 
     Ok(Some(last))
 }
 
+/// Connections that rooms are put by where there are many.
+const PUTTING: usize = 32;
+
 fn put_rooms(settings: &Settings) -> Result<()> {
+    let each = settings.rooms.len().div_ceil(PUTTING);
+    std::thread::scope(|scope| {
+        let parts = settings.rooms.chunks(each).map(|rooms| scope.spawn(move || put_some(settings, rooms)));
+        let parts: Vec<_> = parts.collect();
+        parts.into_iter().try_for_each(|part| part.join().map_err(|_| anyhow!("putting rooms panicked"))?)
+    })
+}
+
+fn put_some(settings: &Settings, rooms: &[String]) -> Result<()> {
     let mut http = Http::new(settings, Some(&settings.token))?;
-    for room in &settings.rooms {
+    for room in rooms {
         let mut change = serde_json::json!({ "justification": "a load run", "anonymous_view": true });
         if settings.score_rate > 0.0 {
             change["matches"] = serde_json::json!([room]);
@@ -466,9 +536,13 @@ fn put_rooms(settings: &Settings) -> Result<()> {
         if let Some(ms) = settings.merge_ms {
             change["merge_ms"] = ms.into();
         }
+        if let Some(sampling) = &settings.sampling {
+            change["sampling"] = sampling.as_str().into();
+        }
         let (status, body) = http.call("PUT", &format!("/admin/rooms/{room}"), "", &change.to_string())?;
         // A token that may not put rooms is enough where rooms are made on first use.
-        let may_not = matches!(status, 401 | 403) && settings.merge_ms.is_none();
+        let plain = settings.merge_ms.is_none() && settings.sampling.is_none();
+        let may_not = matches!(status, 401 | 403) && plain;
         ensure!(
             (200..300).contains(&status) || may_not,
             "putting room {room} was refused with {status}: {}",

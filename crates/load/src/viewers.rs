@@ -61,6 +61,7 @@ pub struct Seen {
     /// Publish to delivery, by transport.
     pub comments: BTreeMap<String, Buckets>,
     pub scores: BTreeMap<String, Buckets>,
+    pub gifts: BTreeMap<String, Buckets>,
     /// Failed checks.
     pub duplicates: u64,
     pub missing_pseq: u64,
@@ -73,6 +74,16 @@ pub struct Seen {
     pub closes: BTreeMap<u16, u64>,
     pub reconnects: u64,
     pub slow: SlowSeen,
+    /// Over all viewers: what was acked after they were greeted, and what of it they were given.
+    pub comments_due: u64,
+    pub comments_given: u64,
+    pub scores_due: u64,
+    pub scores_given: u64,
+    pub gifts_due: u64,
+    pub gifts_given: u64,
+    pub late: u64,
+    /// Of viewers that came in the middle: from when they were to come until they were greeted.
+    pub entered: Buckets,
 }
 
 /// What became of the slow viewers. Their events are checked like everybody's; their latency is not counted.
@@ -88,12 +99,83 @@ pub struct SlowSeen {
 }
 
 /// What was acked in one room: what each of its viewers must have got.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Total {
     pub comments: u64,
     pub scores: u64,
+    pub gifts: u64,
     /// Wrapping sum of all their ids.
     pub sum: u64,
+    /// The ids by kind, ascending once sorted; empty where everybody was there from the beginning.
+    comment_ids: Vec<u64>,
+    score_ids: Vec<u64>,
+    gift_ids: Vec<u64>,
+}
+
+/// What one viewer is owed, or was given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Owed {
+    comments: u64,
+    scores: u64,
+    gifts: u64,
+}
+
+impl Owed {
+    fn all(self) -> u64 {
+        self.comments + self.scores + self.gifts
+    }
+}
+
+impl Total {
+    pub fn comment(&mut self, id: u64) {
+        self.comments += 1;
+        self.sum = self.sum.wrapping_add(id);
+        self.comment_ids.push(id);
+    }
+
+    pub fn score(&mut self, id: u64) {
+        self.scores += 1;
+        self.sum = self.sum.wrapping_add(id);
+        self.score_ids.push(id);
+    }
+
+    pub fn gift(&mut self, id: u64) {
+        self.gifts += 1;
+        self.sum = self.sum.wrapping_add(id);
+        self.gift_ids.push(id);
+    }
+
+    fn ids(&mut self) -> [&mut Vec<u64>; 3] {
+        [&mut self.comment_ids, &mut self.score_ids, &mut self.gift_ids]
+    }
+
+    pub fn sort(&mut self) {
+        self.ids().into_iter().for_each(|ids| ids.sort_unstable());
+    }
+
+    pub fn forget_ids(&mut self) {
+        self.ids().into_iter().for_each(|ids| *ids = Vec::new());
+    }
+
+    /// What a viewer is owed that was greeted at this position.
+    fn since(&self, position: u64) -> Owed {
+        let after = |ids: &[u64], all: u64| match ids {
+            [] => all,
+            ids => (ids.len() - ids.partition_point(|id| *id <= position)) as u64,
+        };
+        Owed {
+            comments: after(&self.comment_ids, self.comments),
+            scores: after(&self.score_ids, self.scores),
+            gifts: after(&self.gift_ids, self.gifts),
+        }
+    }
+
+    /// The sum of those ids.
+    fn sum_since(&self, position: u64) -> u64 {
+        let all = self.comment_ids.iter().chain(&self.score_ids).chain(&self.gift_ids);
+        let before = all.filter(|id| **id <= position);
+        before.fold(self.sum, |sum, id| sum.wrapping_sub(*id))
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -123,10 +205,11 @@ struct Viewer {
     slow: bool,
     /// The server ended it while it was slow.
     was_closed: bool,
+    /// The cursor it was first greeted with.
+    joined: u64,
     cursor: u64,
     pseq: u64,
-    comments: u64,
-    scores: u64,
+    given: Owed,
     skipped: u64,
     sum: u64,
     last_42xx: Option<Instant>,
@@ -165,8 +248,12 @@ pub struct Viewers {
     rng: Rng,
     comments: [Histogram<u64>; 3],
     scores: [Histogram<u64>; 3],
+    gifts: [Histogram<u64>; 3],
+    entered: Histogram<u64>,
     seen: Seen,
     last_delivery: Instant,
+    /// When the publishers began, microseconds of the clock.
+    go_us: Option<u64>,
     /// Slow viewers are slow now, and when they read next.
     slow_at: Option<Instant>,
     slow_bytes: f64,
@@ -186,8 +273,9 @@ impl Viewers {
             .map(|n| Viewer {
                 socket: None,
                 rest: Vec::new(),
-                room: n % settings.rooms.len() as u32,
+                room: settings.room_of(n),
                 n,
+                joined: 0,
                 phase: Phase::Away,
                 transport: settings.transport_of(n),
                 chunked: false,
@@ -197,8 +285,7 @@ impl Viewers {
                 was_closed: false,
                 cursor: 0,
                 pseq: 0,
-                comments: 0,
-                scores: 0,
+                given: Owed::default(),
                 skipped: 0,
                 sum: 0,
                 last_42xx: None,
@@ -208,7 +295,8 @@ impl Viewers {
                 broke_ms: 0,
             })
             .collect();
-        for slot in 0..viewers.len() {
+        let is_late = |viewer: &Viewer| settings.late.is_some_and(|late| late.comes(viewer.n).is_some());
+        for slot in (0..viewers.len()).filter(|slot| !is_late(&viewers[*slot])) {
             let paced = settings.connect_rate > 0.0;
             let wait = if paced { slot as f64 / settings.connect_rate } else { 0.0 };
             due.push(Reverse((now + Duration::from_secs_f64(wait), slot as u32)));
@@ -231,8 +319,11 @@ impl Viewers {
             rng: Rng::new(micros()),
             comments: std::array::from_fn(|_| new_histogram()),
             scores: std::array::from_fn(|_| new_histogram()),
+            gifts: std::array::from_fn(|_| new_histogram()),
+            entered: new_histogram(),
             seen: Seen::default(),
             last_delivery: now,
+            go_us: None,
             slow_at: None,
             slow_bytes: 0.0,
             storm: None,
@@ -266,7 +357,8 @@ impl Viewers {
             if !said_ready && (settled || start.elapsed() > self.connect_most) {
                 let n_greeted = self.viewers.iter().filter(|v| v.greeted).count();
                 let n_ended = self.viewers.iter().filter(|v| v.phase == Phase::Ended && !v.greeted).count();
-                if n_greeted + n_ended == self.viewers.len() || start.elapsed() > self.connect_most {
+                let n_late = self.viewers.iter().filter(|v| self.settings.late.is_some_and(|l| l.comes(v.n).is_some()));
+                if n_greeted + n_ended + n_late.count() == self.viewers.len() || start.elapsed() > self.connect_most {
                     said_ready = true;
                     say(&serde_json::json!({ "ready": n_greeted }));
                 }
@@ -276,6 +368,7 @@ impl Viewers {
                     ToWorker::Go => {
                         self.last_delivery = Instant::now();
                         self.slow_at = self.settings.slow.map(|_| Instant::now());
+                        self.expect_the_late();
                     }
                     ToWorker::Totals(all) => {
                         self.last_delivery = Instant::now();
@@ -299,11 +392,22 @@ impl Viewers {
 
     fn finish(mut self, totals: &[Total]) -> Seen {
         for viewer in &self.viewers {
-            let total = totals.get(viewer.room as usize).copied().unwrap_or_default();
-            let due = total.comments + total.scores;
-            let has = viewer.comments + viewer.scores + viewer.skipped;
-            let wrong_sum = viewer.skipped == 0 && viewer.sum != total.sum;
-            if !viewer.told_cut && (has != due || wrong_sum || viewer.scores != total.scores) {
+            let is_late = self.settings.late.is_some_and(|late| late.comes(viewer.n).is_some());
+            self.seen.late += u64::from(is_late);
+            let none = Total::default();
+            let total = totals.get(viewer.room as usize).unwrap_or(&none);
+            let (owed, given) = (total.since(viewer.joined), viewer.given);
+            let due = owed.all();
+            self.seen.comments_due += owed.comments;
+            self.seen.scores_due += owed.scores;
+            self.seen.gifts_due += owed.gifts;
+            self.seen.comments_given += given.comments;
+            self.seen.scores_given += given.scores;
+            self.seen.gifts_given += given.gifts;
+            let has = given.all() + viewer.skipped;
+            let partial = (given.scores, given.gifts) != (owed.scores, owed.gifts);
+            let wrong_sum = viewer.skipped == 0 && viewer.sum != total.sum_since(viewer.joined);
+            if !viewer.told_cut && (has != due || wrong_sum || partial) {
                 self.seen.wrong_viewers += 1;
                 self.seen.lost += due.saturating_sub(has);
             }
@@ -312,7 +416,7 @@ impl Viewers {
                 let slow = &mut self.seen.slow;
                 slow.viewers += 1;
                 slow.closed += u64::from(viewer.was_closed);
-                slow.complete += u64::from(viewer.phase == Phase::Open && has == due && viewer.scores == total.scores);
+                slow.complete += u64::from(viewer.phase == Phase::Open && has == due && !partial);
                 slow.skipped += viewer.skipped;
             }
         }
@@ -321,9 +425,22 @@ impl Viewers {
             let named = LADDER.iter().map(|t| t.name().to_owned()).zip(all).filter(|(_, h)| !h.is_empty());
             named.map(|(name, histogram)| (name, Buckets::of(histogram))).collect()
         };
+        self.seen.entered = Buckets::of(&self.entered);
         self.seen.comments = by_transport(&self.comments);
         self.seen.scores = by_transport(&self.scores);
+        self.seen.gifts = by_transport(&self.gifts);
         self.seen
+    }
+
+    /// Those who come in the middle have their time now.
+    fn expect_the_late(&mut self) {
+        self.go_us = Some(micros());
+        let (now, Some(late)) = (Instant::now(), self.settings.late) else { return };
+        for (slot, viewer) in self.viewers.iter().enumerate() {
+            if let Some(after) = late.comes(viewer.n) {
+                self.due.push(Reverse((now + Duration::from_secs_f64(after), slot as u32)));
+            }
+        }
     }
 
     fn reads_slowly(&self, slot: usize) -> bool {
@@ -713,7 +830,12 @@ impl Viewers {
                     self.seen.cut += 1;
                 }
                 if !viewer.greeted {
-                    (viewer.cursor, viewer.pseq) = (cursor, pseq);
+                    (viewer.joined, viewer.cursor, viewer.pseq) = (cursor, cursor, pseq);
+                    let late = self.settings.late.and_then(|late| late.comes(viewer.n));
+                    if let (Some(after), Some(go)) = (late, self.go_us) {
+                        let meant = go + (after * 1e6) as u64;
+                        self.entered.saturating_record(now.saturating_sub(meant).max(1));
+                    }
                 }
                 viewer.greeted = true;
                 viewer.broke_ms = 0;
@@ -724,7 +846,7 @@ impl Viewers {
                 self.seen.cut += 1;
                 (viewer.cursor, viewer.pseq) = (cursor, pseq);
             }
-            Kind::Comment | Kind::Score | Kind::Priority => {
+            Kind::Comment | Kind::Score | Kind::Gift | Kind::Priority => {
                 if event.id <= viewer.cursor {
                     self.seen.duplicates += 1;
                     return true;
@@ -741,12 +863,16 @@ impl Viewers {
                 let rung = LADDER.iter().position(|t| *t == viewer.transport).unwrap_or(0);
                 let latency = match event.kind {
                     Kind::Comment => {
-                        viewer.comments += 1;
+                        viewer.given.comments += 1;
                         &mut self.comments[rung]
                     }
                     Kind::Score => {
-                        viewer.scores += 1;
+                        viewer.given.scores += 1;
                         &mut self.scores[rung]
+                    }
+                    Kind::Gift => {
+                        viewer.given.gifts += 1;
+                        &mut self.gifts[rung]
                     }
                     _ => return true,
                 };
@@ -843,9 +969,8 @@ impl Viewers {
 impl Viewer {
     /// Whether everything its room owes it has come or been told.
     fn has(&self, totals: &[Total]) -> bool {
-        let total = totals.get(self.room as usize).copied().unwrap_or_default();
-        let due = total.comments + total.scores;
-        let has = self.told_cut || self.comments + self.scores + self.skipped >= due;
+        let owed = totals.get(self.room as usize).map(|total| total.since(self.joined)).unwrap_or_default();
+        let has = self.told_cut || self.given.all() + self.skipped >= owed.all();
         // A victim may have found all it lacked in its socket, and the socket ended: it is complete when it watches again.
         self.phase == Phase::Ended || (has && (!self.slow || self.phase == Phase::Open))
     }
@@ -940,7 +1065,7 @@ mod tests {
         // The order may come first: a viewer that was ended owes nothing more.
         let running = std::thread::spawn(move || viewers.run(&receiver).unwrap());
         server.join().unwrap();
-        orders.send(ToWorker::Totals(vec![Total { comments: 2, scores: 1, sum: 36 }])).unwrap();
+        orders.send(ToWorker::Totals(vec![Total { comments: 2, scores: 1, sum: 36, ..Total::default() }])).unwrap();
         running.join().unwrap()
     }
 

@@ -15,6 +15,7 @@ mod metrics;
 mod processes;
 mod processes_load;
 mod resume;
+mod scenarios;
 mod signals;
 mod splice;
 mod storm;

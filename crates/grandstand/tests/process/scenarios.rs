@@ -1,0 +1,68 @@
+//! A tenth of every scenario of `grandstand load`: that it runs, and keeps what is not a matter of time.
+
+use serde_json::Value;
+
+use crate::storm::{load, report};
+use crate::support::Server;
+
+/// Runs a tenth; the report, in which no promise is broken and one at least was judged.
+fn tenth(name: &str) -> Value {
+    let server = Server::start(&[], &[]);
+    let report = report(&load(&server, &format!("http://{}", server.addr), &["--scenario", name, "--scale", "0.1"]));
+    let evening = &report["evening"];
+    assert_eq!((&evening["scenario"], &evening["scale"]), (&name.into(), &0.1.into()));
+    let promises = evening["promises"].as_array().expect("promises");
+    let of = |verdict: &str| promises.iter().filter(|p| p["verdict"] == verdict).count();
+    assert_eq!(of("broken"), 0, "{evening}");
+    assert!(of("kept") > 0, "{evening}");
+    report
+}
+
+#[test]
+fn a_quiet_evening_gives_everything_to_everyone_on_every_transport() {
+    let report = tenth("quiet");
+    assert_eq!((&report["comments_given"], &report["skipped"]), (&report["comments_due"], &0.into()));
+    for by in ["ws", "sse", "poll"] {
+        assert!(report["comments_by"][by]["n"].as_u64().is_some_and(|n| n > 0), "{by}");
+    }
+}
+
+#[test]
+fn a_match_night_has_its_goal() {
+    let report = tenth("match-night");
+    assert!(report["acked"].as_u64().is_some_and(|n| n > 100), "the crowd spoke: {}", report["acked"]);
+}
+
+#[test]
+fn a_busy_room_that_is_not_sampled_gives_nearly_all_to_everyone() {
+    tenth("busy-room");
+}
+
+#[test]
+fn a_raid_is_let_in_and_misses_nothing_from_its_greeting_on() {
+    let report = tenth("raid");
+    assert_eq!((&report["late"], &report["entered"]["n"]), (&400.into(), &400.into()));
+}
+
+#[test]
+fn a_long_tail_of_rooms_is_served_and_costs_little_where_nobody_is() {
+    let report = tenth("long-tail");
+    assert_eq!((&report["rooms"], &report["viewers"]), (&5_000.into(), &1_500.into()));
+}
+
+#[test]
+fn scores_of_many_matches_reach_every_viewer() {
+    let report = tenth("scores");
+    assert!(report["scores_due"].as_u64().is_some_and(|n| n > 0));
+}
+
+#[test]
+fn a_scenario_whose_feature_is_not_built_is_refused_by_name() {
+    let server = Server::start(&[], &[]);
+    for (name, feature) in [("barrage", "sampling"), ("likes", "likes"), ("banner-storm", "banners")] {
+        let out = load(&server, &format!("http://{}", server.addr), &["--scenario", name, "--scale", "0.1"]);
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(!out.status.success() && out.stdout.is_empty(), "{name} passed");
+        assert!(said.contains(&format!("scenario {name}: {feature}: not built")), "{said}");
+    }
+}
