@@ -11,6 +11,7 @@
 //! gateway ── HttpRequest ──► control          control ── Workers ──► ToWorker::Http
 //! ```
 
+pub mod checkpoints;
 pub mod codec;
 pub mod host;
 pub mod hub;
@@ -36,6 +37,7 @@ use grandstand_wire::problem;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::auth::Identity;
+use crate::link::checkpoints::Checkpoints;
 use crate::metrics::LANES;
 use host::Host;
 use hub::Hub;
@@ -490,6 +492,7 @@ pub struct ShardStatus {
     undelivered: AtomicU64,
     dropped: [AtomicU64; LANES.len()],
     reads: [AtomicU64; Read::ALL.len()],
+    checkpoints: Checkpoints,
     /// `fsync`, `interval` or `none`: what an ack means here.
     durability: OnceLock<&'static str>,
 }
@@ -509,6 +512,7 @@ impl ShardStatus {
             undelivered: AtomicU64::new(0),
             dropped: Default::default(),
             reads: Default::default(),
+            checkpoints: Checkpoints::default(),
             durability: OnceLock::new(),
         }
     }
@@ -559,6 +563,9 @@ impl ShardStatus {
     }
     pub fn add_read(&self, what: Read) {
         self.reads[what as usize].fetch_add(1, Ordering::Relaxed);
+    }
+    pub fn checkpoints(&self) -> &Checkpoints {
+        &self.checkpoints
     }
 
     pub fn set_ready(&self, ready: bool) {

@@ -159,7 +159,10 @@ pub fn start(stores: Stores, config: ShardConfig, workers: Workers) -> Result<(S
         spawn("shard-writer", &config.on_fatal, move || drop(writer::run(log, &work, &outcome, &mail, &status)))?
     };
     let (to_keeper, keep_work) = mpsc::channel();
-    let keeper = spawn("shard-keeper", &config.on_fatal, move || keeper::run(catalog, &keep_work))?;
+    let keeper = {
+        let status = status.clone();
+        spawn("shard-keeper", &config.on_fatal, move || keeper::run(catalog, &keep_work, status.checkpoints()))?
+    };
 
     let task = Task {
         owner,

@@ -21,6 +21,7 @@ const GAUGE: &str = "gauge";
 pub fn text(control: &Control) -> String {
     let mut page = Page(String::with_capacity(32 * 1024));
     shard(control, &mut page);
+    checkpoints(control, &mut page);
     link(control, &mut page);
     sockets(control, &mut page);
     rooms(control, &mut page);
@@ -89,6 +90,23 @@ fn shard(control: &Control, page: &mut Page) {
     page.family("grandstand_log_reads_total", COUNTER, "reads", "Reads of the log, by what they were for.");
     for what in Read::ALL {
         page.line("grandstand_log_reads_total", &[("purpose", what.name())], status.reads(what));
+    }
+}
+
+fn checkpoints(control: &Control, page: &mut Page) {
+    let made = control.deps.shard.status().checkpoints();
+    let (saved, rooms) = made.saved();
+    page.one("grandstand_checkpoints_total", COUNTER, "checkpoints", "Checkpoints saved.", saved);
+    page.one("grandstand_checkpoint_rooms_total", COUNTER, "rooms", "Rooms in them: those that had changed.", rooms);
+    let parts = [("copy", made.copy.read()), ("save", made.save.read())];
+    let about = "Time that checkpoints took: the owner's copy, which holds up its rooms, and the save beside it.";
+    page.family("grandstand_checkpoint_seconds_total", COUNTER, "seconds", about);
+    for (part, (all, _)) in &parts {
+        page.line("grandstand_checkpoint_seconds_total", &[("part", part)], all.as_secs_f64());
+    }
+    page.family("grandstand_checkpoint_longest_seconds", GAUGE, "seconds", "The longest one since the start, by part.");
+    for (part, (_, longest)) in &parts {
+        page.line("grandstand_checkpoint_longest_seconds", &[("part", part)], longest.as_secs_f64());
     }
 }
 

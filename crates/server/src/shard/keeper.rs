@@ -6,20 +6,24 @@
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::Receiver;
+use std::time::Instant;
 
 use grandstand_core::names::RoomId;
 use grandstand_core::owner::checkpoint::{LogCheckpoint, RoomCheckpoint};
 use grandstand_store::catalog::{Catalog, Checkpoint};
 use grandstand_wire::checkpoint;
 
+use crate::link::checkpoints::Checkpoints;
+
 pub enum Keep {
     Checkpoint(LogCheckpoint, Vec<RoomCheckpoint>),
 }
 
 /// Runs until the sender is gone; then everything sent has been tried.
-pub fn run(mut catalog: Box<dyn Catalog>, work: &Receiver<Keep>) {
+pub fn run(mut catalog: Box<dyn Catalog>, work: &Receiver<Keep>, spent: &Checkpoints) {
     let mut pending: BTreeMap<RoomId, Vec<u8>> = BTreeMap::new();
     while let Ok(Keep::Checkpoint(log, rooms)) = work.recv() {
+        let start = Instant::now();
         for room in &rooms {
             let mut bytes = Vec::new();
             checkpoint::encode_room(room, &mut bytes);
@@ -29,11 +33,15 @@ pub fn run(mut catalog: Box<dyn Catalog>, work: &Receiver<Keep>) {
         checkpoint::encode_log(&log, &mut bytes);
         let whole = Checkpoint { at: log.position, log: bytes, rooms: pending.into_iter().collect() };
         pending = match catalog.save_checkpoint(&whole) {
-            Ok(()) => BTreeMap::new(),
+            Ok(()) => {
+                spent.add_saved(whole.rooms.len() as u64);
+                BTreeMap::new()
+            }
             Err(fault) => {
                 tracing::warn!(%fault, "a checkpoint was not saved; the next start reads more of the log");
                 whole.rooms.into_iter().collect()
             }
         };
+        spent.save.add(start.elapsed());
     }
 }

@@ -471,7 +471,9 @@ impl Task {
             return;
         }
         self.state.records_since_checkpoint = 0;
+        let start = Instant::now();
         let (log, rooms) = self.owner.take_checkpoint();
+        self.status.checkpoints().copy.add(start.elapsed());
         self.keeper.send(Keep::Checkpoint(log, rooms)).expect("the keeper lives as long as the owner");
     }
 
