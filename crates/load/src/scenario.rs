@@ -230,8 +230,7 @@ pub const SCENARIOS: &[Scenario] = &[
 ];
 
 /// Scenarios whose feature the server does not have yet, and the feature.
-pub const NOT_BUILT: &[(&str, &str)] =
-    &[("barrage", "sampling"), ("likes", "likes"), ("banner-storm", "banners")];
+pub const NOT_BUILT: &[(&str, &str)] = &[("barrage", "sampling"), ("likes", "likes"), ("banner-storm", "banners")];
 
 /// Errors: there is none of that name, or what it is about is not built.
 pub fn find(name: &str) -> Result<&'static Scenario> {
