@@ -60,7 +60,8 @@ fn main() {
             match output {
                 Output::Answer { answer: Answer::Published { .. }, .. } => done += 1,
                 Output::Answer { answer: Answer::Reject(_), .. } => refused += 1,
-                Output::Answer { .. } | Output::Committed(_) | Output::NeedVerdict { .. } => {}
+                Output::Answer { .. } | Output::Committed(_) => {}
+                Output::NeedVerdict { .. } | Output::LikesSettled { .. } => {}
             }
         }
         spent += on_cpu() - start;

@@ -9,6 +9,7 @@ pub mod claims;
 pub mod dedupe;
 pub mod hash;
 pub mod ids;
+pub mod likes;
 pub mod names;
 pub mod owner;
 pub mod planted;

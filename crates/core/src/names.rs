@@ -83,9 +83,38 @@ name!(
     "an id is 1 to 128 bytes without control characters"
 );
 
+name!(
+    /// What a like is: a short word of a closed alphabet, so that it can be a key of JSON and a label.
+    LikeKind,
+    |t| {
+        (1..=16).contains(&t.len())
+            && t.bytes().next().is_some_and(|b| b.is_ascii_lowercase())
+            && t.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+    },
+    "a kind of like is 1 to 16 of a-z 0-9 _ and starts with a letter"
+);
+
+impl LikeKind {
+    /// The kind of a like that names none.
+    pub fn plain() -> LikeKind {
+        LikeKind("like".into())
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{ClientMsgId, RoomId, UserId};
+    use super::{ClientMsgId, LikeKind, RoomId, UserId};
+
+    #[test]
+    fn kinds_of_likes_are_short_words() {
+        for good in ["like", "a", "heart_2", &"x".repeat(16)] {
+            assert!(LikeKind::parse(good).is_some(), "{good:?}");
+        }
+        for bad in ["", "Like", "2x", "_a", "a b", "a\"", "é", &"x".repeat(17)] {
+            assert!(LikeKind::parse(bad).is_none(), "{bad:?}");
+        }
+        assert_eq!(LikeKind::parse(LikeKind::plain().as_str()), Some(LikeKind::plain()));
+    }
 
     #[test]
     fn room_ids_are_a_closed_alphabet() {

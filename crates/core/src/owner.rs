@@ -21,6 +21,7 @@ pub mod view;
 mod admit;
 mod commit;
 mod draft;
+pub mod likes;
 mod orders;
 mod recover;
 mod seal;
@@ -109,6 +110,7 @@ pub struct Owner {
     out: VecDeque<Output>,
     /// When to look whether a user has gone quiet.
     quiet: VecDeque<(Wall, usize, UserId)>,
+    counting: likes::Counting,
     clock: (Mono, Wall),
     #[cfg(feature = "planted")]
     leaked: u64,
@@ -165,6 +167,7 @@ impl Owner {
             n_priority: 0,
             out: VecDeque::new(),
             quiet: VecDeque::new(),
+            counting: likes::Counting::new(hasher),
             clock: (now, wall),
             #[cfg(feature = "planted")]
             leaked: 0,
@@ -200,12 +203,12 @@ impl Owner {
         self.n_comments + self.n_priority
     }
 
-    /// When to call [`Owner::on_deadline`]: a verdict is late, or a slow mode ends.
+    /// When to call [`Owner::on_deadline`]: a verdict is late, or a slow mode ends, or likes are to be sealed.
     pub fn next_deadline(&self) -> Option<Mono> {
         let verdict = self.judging.values().map(|c| c.deadline).min();
         let (now, wall) = self.clock;
         let slow_end = self.slow_ends.first().map(|(end, _)| now + end.since(wall));
-        verdict.into_iter().chain(slow_end).min()
+        verdict.into_iter().chain(slow_end).chain(self.tally_due()).min()
     }
 
     fn tick(&mut self, now: Mono, wall: Wall) {

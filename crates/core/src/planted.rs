@@ -1,6 +1,7 @@
 //! Known faults that the simulator must catch. Compiled to nothing without the feature `planted`.
 //!
-//! One fault is armed at a time, by number, for the current thread: the owner's side from 1, the viewers' side from 21.
+//! One fault is armed at a time, by number, for the current thread: the owner's side from 1, the viewers' side from 21,
+//! likes from 41.
 
 /// Every fault, with what it is.
 pub const ALL: &[(u32, &str)] = &[
@@ -33,6 +34,10 @@ pub const ALL: &[(u32, &str)] = &[
     (31, "the ring answers a cursor from below its floor"),
     (32, "a page put before a ring loses its edge: the event next to the floor"),
     (33, "a ring begun anew is taken for whole: what came while it was out of touch is not read"),
+    (41, "the likes of a frame that comes twice are counted twice"),
+    (42, "the likes of a failed batch are forgotten"),
+    (43, "a tally holds what was added instead of the totals"),
+    (44, "recovery forgets up to which frame the likes of a sender are counted"),
 ];
 
 #[cfg(feature = "planted")]

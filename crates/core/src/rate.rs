@@ -31,14 +31,36 @@ impl Limit {
 impl Gcra {
     /// Takes one. Errors: how long to wait until one is free; nothing is taken then.
     pub fn take(&mut self, limit: Limit, now: Mono) -> Result<(), Duration> {
+        self.take_many(1, limit, now)
+    }
+
+    /// Takes all of `n` or nothing. Errors: how long to wait until they are free; more than the burst never are.
+    pub fn take_many(&mut self, n: u32, limit: Limit, now: Mono) -> Result<(), Duration> {
         let interval = limit.interval();
-        let filled = self.empty_at.max(now.0) + interval;
+        let filled = self.empty_at.max(now.0) + interval * u64::from(n);
         let most = now.0 + interval * u64::from(limit.burst.max(1));
         if filled > most {
             return Err(Duration::from_micros(filled - most));
         }
         self.empty_at = filled;
         Ok(())
+    }
+
+    /// Takes as many of `n` as are free, and says how many those were.
+    pub fn take_upto(&mut self, n: u32, limit: Limit, now: Mono) -> u32 {
+        let interval = limit.interval();
+        let from = self.empty_at.max(now.0);
+        let most = now.0 + interval * u64::from(limit.burst.max(1));
+        let free = most.saturating_sub(from) / interval;
+        let taken = u64::from(n).min(free);
+        self.empty_at = from + interval * taken;
+        // At most `n`.
+        taken as u32
+    }
+
+    /// Nothing of it is taken any more: it may be forgotten.
+    pub fn is_idle(&self, now: Mono) -> bool {
+        self.empty_at <= now.0
     }
 
     /// Gives one back that was taken for nothing.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::ids::{Epoch, EventId, Partition, Pseq, Revision, Seq};
+use crate::likes::Totals;
 use crate::names::{ClientMsgId, Key, RoomId, UserId};
 use crate::routing;
 use crate::sampler;
@@ -14,7 +15,7 @@ use crate::time::Wall;
 pub struct Record {
     pub epoch: Epoch,
     pub seq: Seq,
-    /// `None` only for records of the log itself (EpochStart).
+    /// `None` only for records of the log itself (EpochStart, Tally).
     pub room: Option<RoomId>,
     /// Log time: never lower than the record before it.
     pub ts: Wall,
@@ -60,6 +61,7 @@ impl Record {
                 | Body::Audit(_)
                 | Body::Wide(_)
                 | Body::Narrow(_)
+                | Body::Tally(_)
                 | Body::Erased,
                 _,
             ) => None,
@@ -142,6 +144,8 @@ pub enum Body {
     Wide(Crowd),
     /// The room is narrow again: comments take their places as they come.
     Narrow(Crowd),
+    /// What rooms of the log came to in likes.
+    Tally(Tally),
     /// Header kept, body gone (retention or erase).
     Erased,
 }
@@ -377,6 +381,8 @@ pub struct Room {
     /// Accepted comments a second and burst of one user.
     pub user_rate: u32,
     pub user_burst: u32,
+    /// Likes a second that one user may give; 0: the room takes none.
+    pub like_rate: u32,
     /// Fixed merge window; `None` follows the room's size.
     pub merge_ms: Option<u32>,
     /// Comments older than this are passed over for a slow viewer; `None` is the age of any room.
@@ -406,6 +412,7 @@ impl Room {
             rate: 2_000,
             user_rate: 2,
             user_burst: 40,
+            like_rate: crate::likes::RATE,
             merge_ms: None,
             comment_age_ms: None,
             resume_window_seconds: 300,
@@ -418,6 +425,15 @@ impl Room {
             version: 0,
         }
     }
+}
+
+/// The totals of the rooms in which likes came since the last one, and up to which frame they hold.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    /// Absolute, every kind of the room, rooms in order: what came before in the log is not needed to read it.
+    pub rooms: Vec<(RoomId, Totals)>,
+    /// Sender and number of the last frame of each sender that is counted in it, senders in order.
+    pub senders: Vec<(u64, u64)>,
 }
 
 /// What an operator did and why, in the operator's words.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::EventId;
+use crate::likes;
 use crate::names::Key;
 use crate::record::{Config, Policy, Room, RoomState};
 use crate::sampler::pick::PICKS_MAX;
@@ -40,6 +41,7 @@ pub struct RoomChange {
     pub rate: Option<u32>,
     pub user_rate: Option<u32>,
     pub user_burst: Option<u32>,
+    pub like_rate: Option<u32>,
     /// `Some(None)` follows the room's size again.
     pub merge_ms: Option<Option<u32>>,
     /// `Some(None)` is the age of any room again.
@@ -91,6 +93,7 @@ pub fn change(room: &Room, change: &RoomChange, now: Wall) -> Result<Changed, Ve
     check("rate", within(change.rate, 1, 100_000), "1 to 100000 comments a second");
     check("user_rate", within(change.user_rate, 1, 1_000), "1 to 1000 comments a second");
     check("user_burst", within(change.user_burst, 1, 10_000), "1 to 10000 comments");
+    check("like_rate", within(change.like_rate, 0, likes::RATE_MAX), "0 to 1000 likes a second");
     check("merge_ms", within(change.merge_ms.flatten(), 0, 1_000), "0 to 1000 milliseconds");
     let age = change.comment_age_ms.flatten();
     check("comment_age_ms", within(age, COMMENT_AGE_MS_MIN, COMMENT_AGE_MS_MAX), "500 to 10000 milliseconds");
@@ -122,6 +125,7 @@ pub fn change(room: &Room, change: &RoomChange, now: Wall) -> Result<Changed, Ve
     set(&mut new.rate, &change.rate);
     set(&mut new.user_rate, &change.user_rate);
     set(&mut new.user_burst, &change.user_burst);
+    set(&mut new.like_rate, &change.like_rate);
     set(&mut new.merge_ms, &change.merge_ms);
     set(&mut new.comment_age_ms, &change.comment_age_ms);
     set(&mut new.resume_window_seconds, &change.resume_window_seconds);

@@ -62,7 +62,7 @@ impl Door {
         let outputs = std::iter::from_fn(|| self.owner.poll());
         let answer = |output| match output {
             Output::Answer { tag, answer } => Some((tag, answer)),
-            Output::Committed(_) | Output::NeedVerdict { .. } => None,
+            Output::Committed(_) | Output::NeedVerdict { .. } | Output::LikesSettled { .. } => None,
         };
         outputs.filter_map(answer).collect()
     }

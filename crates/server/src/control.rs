@@ -19,6 +19,7 @@ mod gateways;
 mod gifts;
 mod health;
 mod internal;
+mod likes;
 mod metrics;
 mod moderation;
 mod pages;

@@ -10,6 +10,7 @@ mod away;
 mod calls;
 mod catch_up;
 mod conn;
+mod counters;
 mod echo;
 pub mod frames;
 mod full;

@@ -15,6 +15,7 @@ pub mod checkpoints;
 pub mod codec;
 pub mod host;
 pub mod hub;
+pub mod likes;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -25,13 +26,16 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use grandstand_core::admission::Demand;
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Position, Pseq};
+use grandstand_core::likes::{Frame, Totals};
 use grandstand_core::names::{ClientMsgId, RoomId, UserId};
 use grandstand_core::owner::answer::Answer;
 use grandstand_core::owner::command::Command;
+use grandstand_core::owner::likes::Uncounted;
 use grandstand_core::record::{Audience, Lane, Record, RetractTarget, Room};
 use grandstand_core::revision::CurrentScore;
 use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::time::Wall;
+use grandstand_core::viewer::people::People;
 use grandstand_core::viewer::resume;
 use grandstand_wire::problem;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -41,6 +45,7 @@ use crate::link::checkpoints::Checkpoints;
 use crate::metrics::LANES;
 use host::Host;
 use hub::Hub;
+use likes::{LikeBox, RoomTotals};
 
 /// One gateway worker. The low sixteen bits are its process and its place there, the same in every process; above them the
 /// shard's process keeps the serial of the link it came by, so that no two workers that ever were have the same name there.
@@ -130,9 +135,10 @@ pub struct RoomInfo {
     /// The room's newest event that any viewer is sent, or START.
     pub last_event: Position,
     pub pseq: Pseq,
-    /// JSON of hello's config members (an object), counters, pinned and banners, ready to embed.
+    /// Likes by kind, as they are in the log.
+    pub likes: Totals,
+    /// JSON of hello's config members (an object), pinned and banners, ready to embed.
     pub config_json: Arc<str>,
-    pub counters_json: Arc<str>,
     pub pinned_json: Arc<str>,
     pub banners_json: Arc<str>,
     /// Comments go through its window and viewers are given a part of them, at most `settings.sampling.cap()` a second.
@@ -230,6 +236,13 @@ pub enum ToWorker {
     Batch(Arc<Batch>),
     /// The room's settings changed. Sent after the batch that carries the change, never before it.
     Settings(Arc<RoomInfo>),
+    /// What rooms came to in likes with one tally. As a batch is: sent once to a home, of rooms it has viewers of.
+    Tally(Arc<Vec<RoomTotals>>),
+    /// For a process's hub: all frames of likes of this sender up to this number are settled.
+    LikesSettled {
+        sender: u64,
+        number: u64,
+    },
     /// Batches of this room were not delivered because the mailbox was full. The ring has a hole below `head`, which it reads
     /// from the log; every batch above `head` follows.
     Resync(Arc<RoomInfo>),
@@ -333,6 +346,13 @@ pub enum ToOwner {
         worker: WorkerId,
         room: RoomId,
     },
+    /// The like box of this process stopped being empty.
+    LikesWait,
+    /// A round of likes of a gateway process.
+    Likes {
+        home: WorkerId,
+        frame: Frame,
+    },
     /// This home of subscriptions, and all behind it, is gone.
     Gone {
         home: WorkerId,
@@ -415,6 +435,9 @@ pub struct RoomDetail {
     pub pseq: Pseq,
     /// Comments ever accepted.
     pub accepted: u64,
+    pub likes: Totals,
+    /// Over all gateways, as of a second ago.
+    pub viewers: u64,
 }
 
 /// What the snapshot of a room is made from; viewer-independent.
@@ -478,6 +501,9 @@ impl Read {
     }
 }
 
+/// Why the owner did not count likes.
+pub const UNCOUNTED: [&str; 4] = ["banned", "rate", "room", "kind"];
+
 /// What anyone may read of the shard at any moment.
 pub struct ShardStatus {
     ready: AtomicBool,
@@ -491,6 +517,10 @@ pub struct ShardStatus {
     log_bytes: AtomicU64,
     undelivered: AtomicU64,
     dropped: [AtomicU64; LANES.len()],
+    /// Likes counted, and those that were not: banned, over the rate, of no such room, of a kind too many.
+    likes: AtomicU64,
+    uncounted: [AtomicU64; UNCOUNTED.len()],
+    tallies: AtomicU64,
     reads: [AtomicU64; Read::ALL.len()],
     checkpoints: Checkpoints,
     /// `fsync`, `interval` or `none`: what an ack means here.
@@ -511,6 +541,9 @@ impl ShardStatus {
             log_bytes: AtomicU64::new(0),
             undelivered: AtomicU64::new(0),
             dropped: Default::default(),
+            likes: AtomicU64::new(0),
+            uncounted: Default::default(),
+            tallies: AtomicU64::new(0),
             reads: Default::default(),
             checkpoints: Checkpoints::default(),
             durability: OnceLock::new(),
@@ -555,6 +588,25 @@ impl ShardStatus {
     /// Events of batches that found a full worker mailbox, in the order of [`LANES`].
     pub fn dropped(&self) -> [u64; LANES.len()] {
         self.dropped.each_ref().map(|n| n.load(Ordering::Relaxed))
+    }
+
+    /// Likes counted since the process started, and the tallies they were written with.
+    pub fn likes(&self) -> (u64, u64) {
+        (self.likes.load(Ordering::Relaxed), self.tallies.load(Ordering::Relaxed))
+    }
+    pub fn add_tally(&self) {
+        self.tallies.fetch_add(1, Ordering::Relaxed);
+    }
+    /// Likes that came and were not counted, in the order of [`UNCOUNTED`].
+    pub fn uncounted(&self) -> [u64; UNCOUNTED.len()] {
+        self.uncounted.each_ref().map(|n| n.load(Ordering::Relaxed))
+    }
+    pub fn set_likes(&self, counted: u64, n: Uncounted) {
+        self.likes.store(counted, Ordering::Relaxed);
+        let Uncounted { banned, over_rate, room, kind } = n;
+        for (place, n) in self.uncounted.iter().zip([banned, over_rate, room, kind]) {
+            place.store(n, Ordering::Relaxed);
+        }
     }
 
     /// Reads of the log for this purpose.
@@ -616,7 +668,7 @@ pub struct ShardHandle {
 #[derive(Clone)]
 enum Way {
     /// The shard's threads are in this process.
-    Here { owner: Arc<OwnerBox>, readers: Arc<JobBox<ToReader>> },
+    Here { owner: Arc<OwnerBox>, readers: Arc<JobBox<ToReader>>, likes: Arc<LikeBox> },
     /// Behind a socket. Its gateway asks for what viewers need; all else is asked in the shard's own process.
     There(Arc<Hub>),
 }
@@ -625,6 +677,7 @@ enum Way {
 pub struct ShardEnds {
     pub owner: Arc<OwnerBox>,
     pub readers: Arc<JobBox<ToReader>>,
+    pub likes: Arc<LikeBox>,
     pub status: Arc<ShardStatus>,
 }
 
@@ -636,8 +689,13 @@ impl ShardHandle {
         let owner = Arc::new(OwnerBox::new());
         let readers = Arc::new(JobBox::new(JOBS_LIMIT));
         let status = Arc::new(ShardStatus::new());
-        let ends = ShardEnds { owner: owner.clone(), readers: readers.clone(), status: status.clone() };
-        (ShardHandle { way: Way::Here { owner, readers }, status }, ends)
+        let ringer = owner.clone();
+        // Which users' rates share a place in a table is nobody's business outside.
+        let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
+        let likes = Arc::new(LikeBox::new(seed, move || ringer.send_link(ToOwner::LikesWait)));
+        let ends =
+            ShardEnds { owner: owner.clone(), readers: readers.clone(), likes: likes.clone(), status: status.clone() };
+        (ShardHandle { way: Way::Here { owner, readers, likes }, status }, ends)
     }
 
     /// The shard of another process.
@@ -679,6 +737,26 @@ impl ShardHandle {
         match &self.way {
             Way::Here { owner, .. } => owner.send_link(ToOwner::Unsubscribe { worker, room }),
             Way::There(hub) => hub.unsubscribe(worker, &room),
+        }
+    }
+
+    /// Where likes of this process are gathered until the next tick.
+    pub fn likes(&self) -> &LikeBox {
+        match &self.way {
+            Way::Here { likes, .. } => likes,
+            Way::There(hub) => hub.likes(),
+        }
+    }
+
+    /// Whether this process counts a room's people by itself; else the shard's does, for all.
+    pub fn is_here(&self) -> bool {
+        matches!(self.way, Way::Here { .. })
+    }
+
+    /// A gateway process hands on a round of likes.
+    pub(super) fn take_likes(&self, home: WorkerId, frame: Frame) {
+        if let Some(owner) = self.owner() {
+            owner.send_link(ToOwner::Likes { home, frame });
         }
     }
 
@@ -1139,6 +1217,32 @@ pub struct RoomTally {
     pub skipped: AtomicU64,
     /// How many may be coming: what the spread of a refusal is sized by.
     pub demand: Mutex<Demand>,
+    /// Who watched when each worker of this process counted last.
+    seen: Mutex<BTreeMap<WorkerId, Seen>>,
+    /// People of the whole room at the last count, and its viewers then: 32 bits each, so that they are of one moment.
+    people: AtomicU64,
+}
+
+/// Who watches a room in one place.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Seen {
+    pub viewers: u32,
+    /// Those of them that nobody can be told apart by.
+    pub anonymous: u32,
+    pub users: People,
+}
+
+impl Seen {
+    pub fn join(&mut self, other: &Seen) {
+        self.viewers = self.viewers.saturating_add(other.viewers);
+        self.anonymous = self.anonymous.saturating_add(other.anonymous);
+        self.users.join(&other.users);
+    }
+
+    /// Users once each, and everyone without a name.
+    pub fn people(&self) -> u64 {
+        self.users.count().min(u64::from(self.viewers - self.anonymous.min(self.viewers))) + u64::from(self.anonymous)
+    }
 }
 
 impl RoomTally {
@@ -1150,6 +1254,33 @@ impl RoomTally {
     /// Viewers of the whole room.
     pub fn viewers(&self) -> u64 {
         self.here() + u64::from(self.elsewhere.load(Ordering::Relaxed))
+    }
+
+    /// People who watch the room: each user once. Who came since the last count is taken for somebody new.
+    pub fn people(&self) -> u64 {
+        let counted = self.people.load(Ordering::Relaxed);
+        let (people, then, now) = (counted >> 32, counted & u64::from(u32::MAX), self.viewers());
+        (people + now.saturating_sub(then)).saturating_sub(then.saturating_sub(now)).clamp(now.min(1), now)
+    }
+
+    /// The whole room was counted.
+    pub fn set_people(&self, people: u64, viewers: u64) {
+        let half = |n: u64| n.min(u64::from(u32::MAX));
+        self.people.store(half(people) << 32 | half(viewers), Ordering::Relaxed);
+    }
+
+    /// A worker of this process has looked who watches.
+    pub fn look(&self, worker: WorkerId, seen: Seen) {
+        let mut all = self.seen.lock().expect("no holder of this lock can panic");
+        if seen.viewers == 0 { drop(all.remove(&worker)) } else { drop(all.insert(worker, seen)) }
+    }
+
+    /// All that this process's workers saw.
+    pub fn seen(&self) -> Seen {
+        let all = self.seen.lock().expect("no holder of this lock can panic");
+        let mut seen = Seen::default();
+        all.values().for_each(|part| seen.join(part));
+        seen
     }
 }
 

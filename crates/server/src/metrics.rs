@@ -292,6 +292,8 @@ pub struct Metrics {
     pub encoded: AtomicU64,
     pub ops: AtomicU64,
     pub ops_refused: AtomicU64,
+    /// Likes taken at the door, until the next tick.
+    pub likes: AtomicU64,
     /// Assertions that failed and ended one connection.
     pub assertions_failed: AtomicU64,
     /// Time from a worker's wake to its next wait.
@@ -414,6 +416,7 @@ impl Metrics {
             encoded,
             ops,
             ops_refused,
+            likes,
             assertions_failed,
             rooms_asked,
             tokens_cached,
@@ -441,6 +444,7 @@ impl Metrics {
             encoded,
             ops,
             ops_refused,
+            likes,
             assertions_failed,
             rooms_asked,
             tokens_cached,

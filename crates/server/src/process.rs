@@ -125,7 +125,7 @@ struct Basis {
 }
 
 impl Basis {
-    fn new(config: Config, share: Share) -> Result<Basis, StartFault> {
+    fn new(config: Config, share: Share, tallies: Tallies) -> Result<Basis, StartFault> {
         let signing = Arc::new(SigningKey::in_folder(&config.data)?);
         let secret = files::secret(&config.data)?;
         let metrics = Arc::new(Metrics::new());
@@ -148,7 +148,7 @@ impl Basis {
             verifier: Arc::new(verifier),
             tickets: Arc::new(tickets),
             metrics,
-            tallies: Tallies::default(),
+            tallies,
             admission: Arc::new(Admission::new(config.admission, clock::mono())),
             config: Arc::new(config),
         })
@@ -227,7 +227,7 @@ fn n_cores() -> u16 {
     std::thread::available_parallelism().map_or(1, |n| n.get() as u16)
 }
 
-fn open_shard(config: &Config, workers: &Workers) -> Result<(ShardHandle, ShardJoin), StartFault> {
+fn open_shard(config: &Config, tallies: &Tallies, workers: &Workers) -> Result<(ShardHandle, ShardJoin), StartFault> {
     let folder = DataDir::open(&config.data)?;
     let durability = match config.durability {
         Durability::Fsync => StoreDurability::Fsync,
@@ -238,6 +238,7 @@ fn open_shard(config: &Config, workers: &Workers) -> Result<(ShardHandle, ShardJ
     let shard_config = ShardConfig {
         retention_days: config.retention_days,
         retention_header_days: config.retention_header_days,
+        tallies: tallies.clone(),
         ..ShardConfig::embedded(config.create_on_use)
     };
     Ok(shard::start(stores, shard_config, workers.clone())?)
@@ -246,8 +247,9 @@ fn open_shard(config: &Config, workers: &Workers) -> Result<(ShardHandle, ShardJ
 fn start_all(config: Config) -> Result<Running, StartFault> {
     let (certificates, tls) = read_tls(&config)?;
     let workers = Workers::new(if config.workers == 0 { n_cores() } else { config.workers });
-    let (shard, join) = open_shard(&config, &workers)?;
-    let basis = Basis::new(config, Share::All)?;
+    let tallies = Tallies::default();
+    let (shard, join) = open_shard(&config, &tallies, &workers)?;
+    let basis = Basis::new(config, Share::All, tallies)?;
     let (requests, from_gateway) = mpsc::channel(control::REQUESTS_MAX);
     let control = control::start(basis.control(&shard, &workers, None), from_gateway)
         .map_err(|fault| StartFault::Control(basis.config.internal_listen, fault))?;
@@ -269,8 +271,9 @@ fn start_all(config: Config) -> Result<Running, StartFault> {
 fn start_shard(config: Config) -> Result<Running, StartFault> {
     let host = Host::new();
     let workers = Workers::there(host.clone());
-    let (shard, join) = open_shard(&config, &workers)?;
-    let basis = Basis::new(config, Share::Shard)?;
+    let tallies = Tallies::default();
+    let (shard, join) = open_shard(&config, &tallies, &workers)?;
+    let basis = Basis::new(config, Share::Shard, tallies)?;
     let (requests, from_gateways) = mpsc::channel(control::REQUESTS_MAX);
     let deps = host::Deps { shard: shard.clone(), control: requests, tallies: basis.tallies.clone() };
     let control = control::start(basis.control(&shard, &workers, Some(host.clone())), from_gateways)
@@ -304,7 +307,7 @@ fn start_gateway(mut config: Config, process: u8, of: u8) -> Result<Running, Sta
     // All of them together hold no more than what is configured.
     config.connections_max = config.connections_max.map(|n| (n / u32::from(of)).max(1));
     let (certificates, tls) = read_tls(&config)?;
-    let basis = Basis::new(config, Share::Gateway { process, of })?;
+    let basis = Basis::new(config, Share::Gateway { process, of }, Tallies::default())?;
     let workers = Workers::of_process(process, n_workers);
     let path = host::socket_path(&basis.config.data).map_err(StartFault::Link)?;
     let settings = hub::Settings { path, process, n_workers, origins: basis.config.origins.clone() };

@@ -25,7 +25,7 @@ use grandstand_store::recover::{self, Behind, RecoverFault, Recovered};
 use grandstand_store::sqlite::{DataDir, Durability, SqliteCatalog, SqliteLog, next_epoch};
 
 use crate::clock;
-use crate::link::{ShardEnds, ShardHandle, Workers};
+use crate::link::{ShardEnds, ShardHandle, Tallies, Workers};
 use facts::Facts;
 use reader::Reader;
 pub use task::Times;
@@ -51,6 +51,8 @@ pub struct ShardConfig {
     pub retention_header_days: u32,
     pub times: Times,
     pub on_fatal: OnFatal,
+    /// How many watch each room, over all gateways.
+    pub tallies: Tallies,
 }
 
 impl ShardConfig {
@@ -68,6 +70,7 @@ impl ShardConfig {
             retention_header_days: 90,
             times: Times::default(),
             on_fatal,
+            tallies: Tallies::default(),
         }
     }
 }
@@ -133,7 +136,7 @@ pub fn start(stores: Stores, config: ShardConfig, workers: Workers) -> Result<(S
     };
     begin(&mut owner, log.as_mut(), epoch, &facts)?;
 
-    let ShardEnds { owner: mail, readers: jobs, status } = ends;
+    let ShardEnds { owner: mail, readers: jobs, likes, status } = ends;
     status.set_durability(durability);
     status.set_epoch(epoch);
     status.set_head(owner.head());
@@ -170,6 +173,8 @@ pub fn start(stores: Stores, config: ShardConfig, workers: Workers) -> Result<(S
         retention_days: config.retention_days,
         retention_header_days: config.retention_header_days,
         mail,
+        likes,
+        tallies: config.tallies,
         status: status.clone(),
         facts,
         workers,

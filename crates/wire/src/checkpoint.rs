@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Position, Pseq, Revision, Seq};
+use grandstand_core::likes::Counted;
 use grandstand_core::names::{Key, RoomId, UserId};
 use grandstand_core::owner::checkpoint::{LogCheckpoint, RoomCheckpoint};
 use grandstand_core::owner::view::{Gifts, Retracted, RoomView};
@@ -17,7 +18,7 @@ use grandstand_core::revision::{Ledger, Line, Seen};
 use grandstand_core::time::Wall;
 
 use crate::proto::{Broken, Decoder, Encoder};
-use crate::record;
+use crate::record::{self, nested};
 
 /// Grows when a field changes its meaning; an older server passes over a newer checkpoint and reads the log.
 pub const VERSION: u8 = 1;
@@ -63,9 +64,16 @@ pub fn encode_log(log: &LogCheckpoint, out: &mut Vec<u8>) {
         e.number(1, log.position.value());
         e.number(2, log.ts.0);
         for span in &log.epochs {
-            message(e, 3, |e| {
+            nested(e, 3, |e| {
                 e.number(1, u64::from(span.epoch.value()));
                 e.number(2, span.last_seq.value());
+            });
+        }
+        for (sender, counted) in &log.senders {
+            nested(e, 30, |e| {
+                e.number(1, *sender);
+                e.number(2, counted.number);
+                e.number(3, counted.at.0);
             });
         }
     });
@@ -82,8 +90,12 @@ pub fn decode_log(bytes: &[u8]) -> Result<LogCheckpoint, Fault> {
             last_seq: Seq::new(d.number(2)?).ok_or("last_seq")?,
         })
     })?;
+    let senders = pairs(&mut d, 30, |d| {
+        let sender = d.number(1)?;
+        Ok((sender, Counted { number: d.number(2)?, at: Wall(d.number(3)?) }))
+    })?;
     d.end()?;
-    Ok(LogCheckpoint { position, epochs, ts })
+    Ok(LogCheckpoint { position, epochs, ts, senders: senders.into_iter().collect() })
 }
 
 /// Appends a room's checkpoint.
@@ -91,7 +103,7 @@ pub fn encode_room(room: &RoomCheckpoint, out: &mut Vec<u8>) {
     let view = &room.view;
     seal(KIND_ROOM, out, |e| {
         e.text(1, view.room.as_str());
-        message(e, 2, |e| record::encode_room(&view.settings, e));
+        nested(e, 2, |e| record::encode_room(&view.settings, e));
         e.number(3, view.as_of.value());
         e.number(4, view.last_event.value());
         e.number(5, view.pseq.0);
@@ -104,21 +116,21 @@ pub fn encode_room(room: &RoomCheckpoint, out: &mut Vec<u8>) {
             e.bytes_some(9, &inner_record(comment));
         }
         for (key, id) in &view.bound {
-            message(e, 10, |e| {
+            nested(e, 10, |e| {
                 e.text(1, key.as_str());
                 e.number(2, id.value());
             });
         }
         for (key, ledger) in &view.scores {
-            message(e, 11, |e| {
+            nested(e, 11, |e| {
                 e.text(1, key.as_str());
                 for ((provider, event), line) in &ledger.lines {
-                    message(e, 2, |e| encode_line(provider, event, line, e));
+                    nested(e, 2, |e| encode_line(provider, event, line, e));
                 }
             });
         }
         for (user, ban) in view.bans.iter() {
-            message(e, 12, |e| {
+            nested(e, 12, |e| {
                 e.text(1, user.as_str());
                 if let Some(until) = ban.until {
                     e.number_some(2, until.0);
@@ -127,26 +139,27 @@ pub fn encode_room(room: &RoomCheckpoint, out: &mut Vec<u8>) {
             });
         }
         for (key, (id, digest)) in &view.gifts.by_key {
-            message(e, 13, |e| {
+            nested(e, 13, |e| {
                 e.text(1, key.as_str());
                 e.number(2, id.value());
                 e.number(3, *digest);
             });
         }
         for (target, by) in &view.retracted.events {
-            message(e, 14, |e| {
+            nested(e, 14, |e| {
                 e.number(1, target.value());
                 e.number(2, by.value());
             });
         }
         for (user, upto) in &view.retracted.users {
-            message(e, 15, |e| {
+            nested(e, 15, |e| {
                 e.text(1, user.as_str());
                 e.number(2, upto.value());
             });
         }
         e.number(16, view.retracted.all.map_or(0, EventId::value));
         e.bool(17, view.wide);
+        record::encode_totals(30, &view.likes, e);
     });
 }
 
@@ -190,6 +203,7 @@ pub fn decode_room(bytes: &[u8]) -> Result<RoomCheckpoint, Fault> {
         all: d.number_some(16)?.map(event_id).transpose()?,
     });
     view.wide = d.bool(17)?;
+    view.likes = record::decode_totals(30, &mut d)?;
     d.end()?;
     Ok(RoomCheckpoint { view })
 }
@@ -199,7 +213,7 @@ fn encode_line(provider: &Key, event: &Key, line: &Line, e: &mut Encoder<'_>) {
     e.text(2, event.as_str());
     e.number(3, line.first.value());
     for seen in &line.seen {
-        message(e, 4, |e| {
+        nested(e, 4, |e| {
             e.number(1, u64::from(seen.revision.0));
             e.bytes_some(2, &seen.digest);
             e.number(3, seen.event_id.value());
@@ -248,13 +262,6 @@ fn event_id(id: u64) -> Result<EventId, Broken> {
 
 fn position(at: u64) -> Result<Position, Broken> {
     Position::new(at).ok_or("a position")
-}
-
-/// Writes a nested message, an empty one too.
-fn message(e: &mut Encoder<'_>, field: u32, write: impl FnOnce(&mut Encoder<'_>)) {
-    let mut inner = Vec::new();
-    write(&mut Encoder(&mut inner));
-    e.bytes_some(field, &inner);
 }
 
 fn repeated<T>(

@@ -6,7 +6,7 @@
 //! but `minute` and `until_ts`, whose `null` says something.
 
 use grandstand_core::ids::{EventId, Partition, Position, Pseq, Seq};
-use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
+use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::record::{Body, Comment, Config, Gift, Record, Retract, RetractTarget, Room, Score};
 use grandstand_core::time::Wall;
 
@@ -29,6 +29,7 @@ pub fn kind(record: &Record) -> Option<&'static str> {
         | Body::Audit(_)
         | Body::Wide(_)
         | Body::Narrow(_)
+        | Body::Tally(_)
         | Body::Erased => None,
     }
 }
@@ -65,6 +66,7 @@ pub(crate) fn members(record: &Record, event: &mut Writer<'_>) {
         | Body::Audit(_)
         | Body::Wide(_)
         | Body::Narrow(_)
+        | Body::Tally(_)
         | Body::Erased => {}
     }
 }
@@ -503,7 +505,7 @@ impl FeedStale<'_> {
 pub struct Counters<'a> {
     pub room: &'a RoomId,
     /// Kind and total, in the order they are to be shown.
-    pub likes: &'a [(&'a str, u64)],
+    pub likes: &'a [(LikeKind, u64)],
     pub viewers: u64,
     /// Share of comments a viewer is shown, in millionths: 1 000 000 is all.
     pub keep_millionths: u32,
@@ -525,16 +527,19 @@ impl Counters<'_> {
     }
 
     fn members(&self, event: &mut Writer<'_>) {
-        event.with("likes", |out| {
-            let mut likes = Writer::object(out);
-            for (kind, total) in self.likes {
-                likes.number(kind, *total);
-            }
-            likes.end();
-        });
+        event.with("likes", |out| write_likes(self.likes, out));
         event.number("viewers", self.viewers);
         event.with("keep_fraction", |out| fraction(self.keep_millionths, out)).time("as_of_ts", self.as_of);
     }
+}
+
+/// Appends totals as an object of kinds.
+pub fn write_likes(totals: &[(LikeKind, u64)], out: &mut Vec<u8>) {
+    let mut likes = Writer::object(out);
+    for (kind, total) in totals {
+        likes.number(kind.as_str(), *total);
+    }
+    likes.end();
 }
 
 /// Writes millionths as a JSON number between 0 and 1.

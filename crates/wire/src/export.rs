@@ -1,7 +1,7 @@
 //! One record as one line of JSON: the room's log as `GET /admin/rooms/{room}/export` gives it, for checkers and archives.
 //!
 //! A line is the viewers' event with what only the log knows added: `ts`, `epoch`, `seq`, the author's key, the provider,
-//! who may see it. Records that no viewer is sent (`epoch_start`, `room`, `ban`, `unban`, `audit`) are control lines.
+//! who may see it. Records that no viewer is sent (`epoch_start`, `room`, `ban`, `unban`, `audit`, `tally`) are control lines.
 
 use grandstand_core::names::{ClientMsgId, RoomId, UserId};
 use grandstand_core::record::{Audience, Body, Comment, Record, Room, Verdict};
@@ -27,6 +27,7 @@ pub fn kind(record: &Record) -> (&'static str, bool) {
         Body::Audit(_) => ("audit", true),
         Body::Wide(_) => ("wide", true),
         Body::Narrow(_) => ("narrow", true),
+        Body::Tally(_) => ("tally", true),
     }
 }
 
@@ -108,6 +109,15 @@ fn control_members(body: &Body, line: &mut Writer<'_>) {
         Body::Wide(crowd) | Body::Narrow(crowd) => {
             line.number("rate", u64::from(crowd.rate)).number("viewers", crowd.viewers);
         }
+        Body::Tally(tally) => {
+            line.with("rooms", |out| {
+                let mut rooms = Writer::object(out);
+                for (room, totals) in &tally.rooms {
+                    rooms.with(room.as_str(), |out| event::write_likes(totals, out));
+                }
+                rooms.end();
+            });
+        }
         Body::EpochStart | Body::Comment(_) | Body::Gift(_) | Body::Retract(_) | Body::Config(_) | Body::Erased => {}
     }
 }
@@ -157,6 +167,7 @@ pub fn write_settings(id: Option<&RoomId>, room: &Room, out: &mut Vec<u8>) {
     settings.bool("anonymous_view", room.anonymous_view).bool("anonymous_publish", room.anonymous_publish);
     settings.bool("listed", room.listed).number("rate", u64::from(room.rate));
     settings.number("user_rate", u64::from(room.user_rate)).number("user_burst", u64::from(room.user_burst));
+    settings.number("like_rate", u64::from(room.like_rate));
     match room.merge_ms {
         Some(ms) => settings.number("merge_ms", u64::from(ms)),
         None => settings.raw("merge_ms", "null"),

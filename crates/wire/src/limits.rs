@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use grandstand_core::owner::view;
 use grandstand_core::viewer::{resume, session};
-use grandstand_core::{revision, rooms, slow_mode, text};
+use grandstand_core::{likes, revision, rooms, slow_mode, text};
 
 pub const ROOM_ID_BYTES_MAX: usize = 128;
 pub const USER_ID_BYTES_MAX: usize = 64;
@@ -27,7 +27,7 @@ pub const SCORE_BODY_BYTES_MAX: usize = 16 << 10;
 
 pub const JOINS_MAX: usize = session::ROOMS_MAX;
 pub const FOLLOWS_MAX: usize = session::FOLLOWS_MAX;
-pub const LIKES_PER_OP_MAX: u64 = 50;
+pub const LIKES_PER_OP_MAX: u64 = likes::PER_OP_MAX as u64;
 pub const STREAMS_PER_USER: usize = 16;
 pub const STREAMS_PER_ADDRESS: usize = 64;
 
@@ -98,6 +98,12 @@ pub fn all() -> Vec<(&'static str, String)> {
         ("streams of an IPv4 address or IPv6 /64", STREAMS_PER_ADDRESS.to_string()),
         ("comments of a user (default)", format!("{USER_RATE}/s, burst {USER_BURST}")),
         ("comments of a room (default)", format!("{ROOM_RATE}/s")),
+        ("likes of an operation", LIKES_PER_OP_MAX.to_string()),
+        (
+            "likes of a user in a room (default)",
+            format!("{}/s, burst {}", likes::RATE, likes::limit(likes::RATE, Duration::ZERO).burst),
+        ),
+        ("kinds of likes of a room", likes::KINDS_MAX.to_string()),
         ("score events of a match", format!("{SCORE_RATE}/s, burst {SCORE_BURST}")),
         ("wait for `hello`", seconds(HELLO_WAIT)),
         ("SSE keepalive", seconds(KEEPALIVE)),

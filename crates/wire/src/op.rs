@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use grandstand_core::ids::{EventId, Position};
-use grandstand_core::names::{ClientMsgId, RoomId, UserId};
+use grandstand_core::names::{ClientMsgId, LikeKind, RoomId, UserId};
 use grandstand_core::reject::Code;
 use grandstand_core::text::check_name;
 
@@ -21,7 +21,7 @@ pub enum Op {
     Hello { token: Option<String>, last_event_id: Option<Position> },
     Publish(Publish),
     React { room: Option<RoomId>, event_id: EventId, kind: String },
-    Like { room: Option<RoomId>, kind: Option<String>, n: u32 },
+    Like(Like),
     Report { room: Option<RoomId>, event_id: EventId, reason: String },
     Join { room: RoomId, last_event_id: Option<Position> },
     Leave { room: RoomId },
@@ -41,6 +41,15 @@ pub struct Publish {
     pub reply_to: Option<EventId>,
     /// Speak as this user; for role `backend` alone.
     pub speak_as: Option<SpeakAs>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Like {
+    /// As for [`Publish`].
+    pub room: Option<RoomId>,
+    pub kind: LikeKind,
+    /// 1 to 50.
+    pub n: u32,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -93,11 +102,7 @@ fn read(object: &Object<'_>) -> Result<Op, OpFault> {
             event_id: event_id(object, "event_id")?.ok_or_else(|| missing("event_id"))?,
             kind: bounded(text(object, "kind")?, "kind", limits::BADGE_BYTES_MAX)?,
         },
-        "like" => Op::Like {
-            room: room(object)?,
-            kind: text_if(object, "kind")?.map(|k| bounded(k, "kind", limits::BADGE_BYTES_MAX)).transpose()?,
-            n: like_count(object)?,
-        },
+        "like" => Op::Like(Like { room: room(object)?, kind: like_kind(object)?, n: like_count(object)? }),
         "report" => Op::Report {
             room: room(object)?,
             event_id: event_id(object, "event_id")?.ok_or_else(|| missing("event_id"))?,
@@ -201,6 +206,13 @@ fn event_id(object: &Object<'_>, key: &'static str) -> Result<Option<EventId>, O
             Some(id) => Ok(Some(id)),
             None => Err(fault(ErrorCode::BadOp, format!("{key} is the integer id of an event"))),
         },
+    }
+}
+
+fn like_kind(object: &Object<'_>) -> Result<LikeKind, OpFault> {
+    match text_if(object, "kind")? {
+        None => Ok(LikeKind::plain()),
+        Some(kind) => LikeKind::parse(&kind).ok_or_else(|| fault(ErrorCode::BadOp, LikeKind::RULE)),
     }
 }
 
@@ -329,6 +341,9 @@ mod tests {
                 "bad_cursor",
                 "last_event_id is an integer from 0 to 2^53 - 1",
             );
+        }
+        for kind in ["\"\"", "\"Like\"", "\"a b\"", "\"abcdefghijklmnopq\""] {
+            refused(&format!(r#"{{"op":"like","n":1,"kind":{kind}}}"#), "bad_op", super::LikeKind::RULE);
         }
         for n in ["0", "51", "1.5"] {
             refused(&format!(r#"{{"op":"like","n":{n}}}"#), "bad_op", "n is an integer from 1 to 50");

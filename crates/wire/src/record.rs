@@ -13,10 +13,11 @@ use std::sync::Arc;
 
 use aws_lc_rs::digest::{Context, SHA256};
 use grandstand_core::ids::{Epoch, EventId, Pseq, Revision, Seq};
-use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
+use grandstand_core::likes;
+use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::record::{
     Audience, Audit, Ban, Body, Comment, Config, Crowd, Gift, Lane, Policy, Record, Retract, RetractTarget, Room,
-    RoomState, Score, ScoreKind, ScoreState, Source, Verdict, Won,
+    RoomState, Score, ScoreKind, ScoreState, Source, Tally, Verdict, Won,
 };
 use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::sampler::switch::Sampling;
@@ -321,7 +322,8 @@ const KIND_ERASED: u64 = 10;
 const KIND_AUDIT: u64 = 11;
 const KIND_WIDE: u64 = 12;
 const KIND_NARROW: u64 = 13;
-const KIND_LAST: u64 = KIND_NARROW;
+const KIND_LAST: u64 = KIND_TALLY;
+const KIND_TALLY: u64 = 14;
 
 fn kind_of(body: &Body) -> u64 {
     match body {
@@ -337,6 +339,7 @@ fn kind_of(body: &Body) -> u64 {
         Body::Audit(_) => KIND_AUDIT,
         Body::Wide(_) => KIND_WIDE,
         Body::Narrow(_) => KIND_NARROW,
+        Body::Tally(_) => KIND_TALLY,
         Body::Erased => KIND_ERASED,
     }
 }
@@ -433,7 +436,66 @@ fn encode_body(body: &Body, e: &mut Encoder<'_>) {
             e.number(1, u64::from(crowd.rate));
             e.number(2, crowd.viewers);
         }
+        Body::Tally(t) => {
+            for (room, totals) in &t.rooms {
+                nested(e, 1, |e| {
+                    e.text(1, room.as_str());
+                    encode_totals(2, totals, e);
+                });
+            }
+            for (sender, number) in &t.senders {
+                nested(e, 2, |e| {
+                    e.number(1, *sender);
+                    e.number(2, *number);
+                });
+            }
+        }
     }
+}
+
+/// Writes a nested message, an empty one too.
+pub(crate) fn nested(e: &mut Encoder<'_>, field: u32, write: impl FnOnce(&mut Encoder<'_>)) {
+    let mut inner = Vec::new();
+    write(&mut Encoder(&mut inner));
+    e.bytes_some(field, &inner);
+}
+
+pub(crate) fn encode_totals(field: u32, totals: &[(LikeKind, u64)], e: &mut Encoder<'_>) {
+    for (kind, total) in totals {
+        nested(e, field, |e| {
+            e.text(1, kind.as_str());
+            e.number(2, *total);
+        });
+    }
+}
+
+pub(crate) fn decode_totals(field: u32, d: &mut Decoder<'_>) -> Result<likes::Totals, Broken> {
+    let mut totals: Vec<(LikeKind, u64)> = Vec::new();
+    while let Some(bytes) = d.bytes_some(field)? {
+        let mut inner = Decoder::new(bytes);
+        totals.push((LikeKind::parse(inner.text(1)?).ok_or("kind of like")?, inner.number(2)?));
+        inner.end()?;
+    }
+    let rising = totals.windows(2).all(|pair| pair[0].0 < pair[1].0);
+    if rising { Ok(totals.into()) } else { Err("the order of kinds") }
+}
+
+fn decode_tally(d: &mut Decoder<'_>) -> Result<Tally, Broken> {
+    let mut tally = Tally::default();
+    while let Some(bytes) = d.bytes_some(1)? {
+        let mut inner = Decoder::new(bytes);
+        let room = RoomId::parse(inner.text(1)?).ok_or("room")?;
+        tally.rooms.push((room, decode_totals(2, &mut inner)?));
+        inner.end()?;
+    }
+    while let Some(bytes) = d.bytes_some(2)? {
+        let mut inner = Decoder::new(bytes);
+        tally.senders.push((inner.number(1)?, inner.number(2)?));
+        inner.end()?;
+    }
+    let rising = tally.rooms.windows(2).all(|pair| pair[0].0 < pair[1].0)
+        && tally.senders.windows(2).all(|pair| pair[0].0 < pair[1].0);
+    if rising { Ok(tally) } else { Err("the order of a tally") }
 }
 
 pub(crate) fn encode_room(room: &Room, e: &mut Encoder<'_>) {
@@ -464,6 +526,9 @@ pub(crate) fn encode_room(room: &Room, e: &mut Encoder<'_>) {
         e.number_some(18, u64::from(ms));
     }
     encode_rules(&room.sampling, e);
+    if room.like_rate != likes::RATE {
+        e.number_some(30, u64::from(room.like_rate));
+    }
 }
 
 /// What is as in any room is not written.
@@ -630,6 +695,7 @@ fn decode_body(kind: u64, revision: u32, bytes: &[u8]) -> Result<Body, Broken> {
         KIND_UNBAN => Body::Unban(UserId::parse(d.text(1)?).ok_or("user")?),
         KIND_WIDE => Body::Wide(Crowd { rate: d.number32(1)?, viewers: d.number(2)? }),
         KIND_NARROW => Body::Narrow(Crowd { rate: d.number32(1)?, viewers: d.number(2)? }),
+        KIND_TALLY => Body::Tally(decode_tally(&mut d)?),
         KIND_AUDIT => Body::Audit(Audit { what: d.text(1)?.into(), justification: d.text(2)?.into() }),
         _ => return Err("kind"),
     };
@@ -664,6 +730,10 @@ pub(crate) fn decode_room(d: &mut Decoder<'_>) -> Result<Room, Broken> {
         version: d.number(17)?,
         comment_age_ms: d.number_some(18)?.map(|n| u32::try_from(n).map_err(|_| "comment_age_ms")).transpose()?,
         sampling: decode_rules(d)?,
+        like_rate: match d.number_some(30)? {
+            Some(rate) => u32::try_from(rate).map_err(|_| "like_rate")?,
+            None => likes::RATE,
+        },
     })
 }
 

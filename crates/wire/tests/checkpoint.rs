@@ -6,9 +6,10 @@ mod common;
 use std::fmt::Write;
 use std::sync::Arc;
 
-use common::{golden, id, record, room, samples, score};
+use common::{golden, record, room, samples, score};
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Revision, Seq};
-use grandstand_core::names::UserId;
+use grandstand_core::likes::Counted;
+use grandstand_core::names::{LikeKind, UserId};
 use grandstand_core::owner::checkpoint::{LogCheckpoint, RoomCheckpoint};
 use grandstand_core::owner::view::RoomView;
 use grandstand_core::record::{Body, Retract, RetractTarget, Room, Score};
@@ -22,7 +23,8 @@ fn log() -> LogCheckpoint {
     let epochs = spans
         .map(|(more, seq)| EpochSpan { epoch: Epoch::new(25_560 + more).unwrap(), last_seq: Seq::new(seq).unwrap() });
     let last = EventId::at(epochs[2].epoch, epochs[2].last_seq);
-    LogCheckpoint { position: last.position(), epochs: epochs.to_vec(), ts: Wall(1_779_048_873_122) }
+    let senders = vec![(7, Counted { number: 12, at: Wall(1_779_048_873_000) })];
+    LogCheckpoint { position: last.position(), epochs: epochs.to_vec(), ts: Wall(1_779_048_873_122), senders }
 }
 
 /// A room that has lived through every kind of record, twice where that matters.
@@ -43,15 +45,17 @@ fn lived() -> RoomCheckpoint {
             live(&mut view, sample.body);
         }
     }
-    // The comments were logged as 17 to 19 and the room's pins are of before the retract.
+    // The second and the third comment of the second round: one is taken back, one is pinned.
+    let comments: Vec<EventId> = view.recent.iter().map(|comment| comment.event_id()).collect();
     let take_back = |target| Body::Retract(Retract { target, reason: "spam".into() });
-    live(&mut view, take_back(RetractTarget::Event(id(18))));
+    live(&mut view, take_back(RetractTarget::Event(comments[1])));
     live(&mut view, take_back(RetractTarget::User(UserId::parse("somebody").unwrap())));
-    let pin = Room { pinned: vec![id(19)], ..Room::fresh("pinned") };
+    let pin = Room { pinned: vec![comments[2]], ..Room::fresh("pinned") };
     let matches = view.settings.matches.clone();
     live(&mut view, Body::Room(Arc::new(Room { matches, ..pin })));
     let third = Score { revision: Revision(3), historical: true, ..score() };
     live(&mut view, Body::Score(third));
+    view.take_totals(&[(LikeKind::parse("heart").unwrap(), 7), (LikeKind::plain(), 1 << 40)].into());
     assert!(!view.recent.is_empty() && !view.pinned.is_empty() && !view.scores.is_empty() && !view.bound.is_empty());
     assert!(!view.bans.is_empty() && !view.gifts.by_key.is_empty());
     assert!(!view.retracted.events.is_empty() && !view.retracted.users.is_empty() && view.retracted.all.is_some());

@@ -5,7 +5,7 @@ mod common;
 
 use common::{golden, id, key, record, room, samples};
 use grandstand_core::ids::{Partition, Position, Pseq, Seq};
-use grandstand_core::names::{ClientMsgId, UserId};
+use grandstand_core::names::{ClientMsgId, LikeKind, UserId};
 use grandstand_core::record::{Audience, Body, Comment, Room};
 use grandstand_core::time::Wall;
 use grandstand_wire::codes::{CloseCode, ErrorCode, RateReason};
@@ -79,7 +79,9 @@ fn events_of_one_connection_are_written_as_they_always_were() {
     let cursor = id(7).position();
     let counters = Counters {
         room,
-        likes: &[("heart", 12), ("fire", 0)],
+        likes: &["heart", "fire"]
+            .map(|kind| LikeKind::parse(kind).unwrap())
+            .map(|kind| (kind.clone(), u64::from(kind.as_str() == "heart") * 12)),
         viewers: 48_213,
         keep_millionths: 20,
         as_of: Wall(1_779_048_873_122),

@@ -7,10 +7,10 @@ use std::fmt::Write;
 
 use common::{golden, samples};
 use grandstand_core::ids::{Epoch, EventId, Pseq, Revision, Seq};
-use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
+use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::record::{
     Audience, Audit, Ban, Body, Comment, Config, Crowd, Gift, Policy, Record, Retract, RetractTarget, Room, RoomState,
-    Score, ScoreKind, ScoreState, Source, Verdict, Won,
+    Score, ScoreKind, ScoreState, Source, Tally, Verdict, Won,
 };
 use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::sampler::switch::Sampling;
@@ -255,9 +255,17 @@ fn settings() -> impl Strategy<Value = Body> {
     let flags = any::<(bool, bool, bool)>();
     let numbers = any::<(u32, u32, u32, Option<u32>, u32, u32, u32, u64)>();
     let lists = (vec(key(), 0..4), vec(event_id(), 0..4));
-    let times = (option::of(wall()), any::<Option<u32>>(), rules());
+    let times = (option::of(wall()), any::<Option<u32>>(), (rules(), any::<u32>()));
     (text(), select(&RoomState::ALL[..]), select(&Policy::ALL[..]), flags, numbers, lists, times).prop_map(
-        |(title, state, policy, flags, n, (matches, pinned), (slow_mode_until, comment_age_ms, sampling))| {
+        |(
+            title,
+            state,
+            policy,
+            flags,
+            n,
+            (matches, pinned),
+            (slow_mode_until, comment_age_ms, (sampling, like_rate)),
+        )| {
             Body::Room(
                 Room {
                     title,
@@ -269,6 +277,7 @@ fn settings() -> impl Strategy<Value = Body> {
                     rate: n.0,
                     user_rate: n.1,
                     user_burst: n.2,
+                    like_rate,
                     merge_ms: n.3,
                     comment_age_ms,
                     resume_window_seconds: n.4,
@@ -286,6 +295,17 @@ fn settings() -> impl Strategy<Value = Body> {
     )
 }
 
+fn tally() -> impl Strategy<Value = Body> {
+    let room = "[a-z0-9][a-z0-9:_.-]{0,20}".prop_map(|t| RoomId::parse(&t).unwrap());
+    let kind = "[a-z][a-z0-9_]{0,15}".prop_map(|t| LikeKind::parse(&t).unwrap());
+    let totals = proptest::collection::btree_map(kind, any::<u64>(), 0..9);
+    let rooms = proptest::collection::btree_map(room, totals, 0..5);
+    (rooms, proptest::collection::btree_map(any::<u64>(), any::<u64>(), 0..5)).prop_map(|(rooms, senders)| {
+        let rooms = rooms.into_iter().map(|(room, totals)| (room, totals.into_iter().collect())).collect();
+        Body::Tally(Tally { rooms, senders: senders.into_iter().collect() })
+    })
+}
+
 fn body() -> impl Strategy<Value = Body> {
     prop_oneof![
         Just(Body::EpochStart),
@@ -301,6 +321,7 @@ fn body() -> impl Strategy<Value = Body> {
         (user(), option::of(wall()), text()).prop_map(|(user, until, reason)| Body::Ban(Ban { user, until, reason })),
         user().prop_map(Body::Unban),
         (text(), text()).prop_map(|(what, justification)| Body::Audit(Audit { what, justification })),
+        tally(),
     ]
 }
 

@@ -179,7 +179,7 @@ impl Owner {
     }
 
     /// The slot of a room that is there, or may be made by its first use.
-    fn room_for_use(&mut self, room: &crate::names::RoomId) -> Result<usize, Answer> {
+    pub(super) fn room_for_use(&mut self, room: &crate::names::RoomId) -> Result<usize, Answer> {
         if let Some(&at) = self.index.get(room)
             && (self.slots[at].view.is_some() || self.settings.create_on_use)
         {

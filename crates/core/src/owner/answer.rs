@@ -68,6 +68,11 @@ pub enum Output {
     },
     /// A durable record, in log order, each exactly once.
     Committed(Arc<Record>),
+    /// All frames of likes of this sender up to this number are settled: it may let go of them.
+    LikesSettled {
+        sender: u64,
+        number: u64,
+    },
     /// Ask the classifier; tell [`crate::owner::Owner::on_verdict`]. Past the deadline the policy decides alone.
     NeedVerdict {
         tag: Tag,

@@ -4,6 +4,7 @@
 //! the tail hold is taken in once. Keys are not in it: they are read again from the last ten minutes of the log.
 
 use crate::ids::{EpochSpan, Position};
+use crate::likes::Counted;
 use crate::owner::Owner;
 use crate::owner::view::RoomView;
 use crate::time::Wall;
@@ -17,6 +18,8 @@ pub struct LogCheckpoint {
     pub epochs: Vec<EpochSpan>,
     /// Log time of the newest record.
     pub ts: Wall,
+    /// Each sender of likes with its last frame that is counted, senders in order.
+    pub senders: Vec<(u64, Counted)>,
 }
 
 /// One room at the log checkpoint's position.
@@ -28,7 +31,8 @@ pub struct RoomCheckpoint {
 impl Owner {
     /// The log's place and every room changed since the last call. All of them are to be saved as one.
     pub fn take_checkpoint(&mut self) -> (LogCheckpoint, Vec<RoomCheckpoint>) {
-        let log = LogCheckpoint { position: self.head(), epochs: self.epochs().to_vec(), ts: self.ts };
+        let senders = self.counting.senders();
+        let log = LogCheckpoint { position: self.head(), epochs: self.epochs().to_vec(), ts: self.ts, senders };
         let changed = self.order.values().filter_map(|&at| {
             let slot = &mut self.slots[at];
             let view = slot.view.as_ref().filter(|_| std::mem::take(&mut slot.changed))?;

@@ -7,6 +7,7 @@ use crate::owner::Owner;
 use crate::owner::admit::room_limit;
 use crate::owner::answer::{Answer, Failure, Output};
 use crate::owner::command::Tag;
+use crate::owner::likes::Sealed;
 use crate::owner::seal::Held;
 use crate::planted::planted;
 use crate::rate::Limit;
@@ -19,6 +20,8 @@ use crate::time::{Mono, Wall};
 pub(super) struct Flight {
     pub records: Arc<[Arc<Record>]>,
     pub settles: Vec<Settle>,
+    /// Taken back when the batch fails.
+    pub likes: Sealed,
 }
 
 /// What one command is told when its batch is durable.
@@ -42,6 +45,7 @@ impl Owner {
             self.take_in(record, true);
             self.out.push_back(Output::Committed(record.clone()));
         }
+        self.likes_committed(&flight.likes);
         for settle in flight.settles {
             if planted(1) {
                 self.let_go(settle.held, true);
@@ -66,6 +70,7 @@ impl Owner {
             Failure::NotReady => Reject::after(Code::NotReady, "the store cannot be written now", wait),
         };
         self.plant_failure(&flight);
+        self.likes_failed(flight.likes);
         for record in flight.records.iter().filter(|r| matches!(r.body, Body::Room(_))) {
             // A slow mode's end that was on its way is due again.
             let at = self.index[record.room.as_ref().expect("settings are of a room")];

@@ -22,6 +22,7 @@ impl Owner {
         self.reader = Reader::after(checkpoint.epochs);
         assert_eq!(self.head(), checkpoint.position, "a checkpoint's position is its newest epoch's last record");
         self.ts = checkpoint.ts;
+        self.counting.restore(checkpoint.senders);
     }
 
     /// Takes one room from a checkpoint.
@@ -67,6 +68,9 @@ impl Owner {
     /// The effect of one valid record, live and in recovery.
     pub(super) fn take_in(&mut self, record: &Arc<Record>, keys: bool) {
         self.ts = self.ts.max(record.ts);
+        if let Body::Tally(tally) = &record.body {
+            return self.take_tally(tally, record.ts);
+        }
         let Some(room) = &record.room else { return };
         let at = self.slot_of(room);
         if keys {

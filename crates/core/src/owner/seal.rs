@@ -14,6 +14,7 @@ use crate::owner::answer::Answer;
 use crate::owner::command::{Command, Publish, Tag};
 use crate::owner::commit::{Flight, Settle};
 use crate::owner::draft::Draft;
+use crate::owner::likes::Sealed;
 use crate::planted::planted;
 use crate::record::{Audit, Ban, Body, Comment as CommentBody, Policy, Record, Verdict};
 use crate::time::{Mono, Wall};
@@ -76,7 +77,8 @@ impl Owner {
         let epoch = self.epoch.expect("an owner is started before it seals");
         let newest = self.reader.spans().last().copied();
         let begun = newest.filter(|n| n.epoch >= epoch);
-        if self.flight.is_some() || (self.waiting.is_empty() && begun.is_some()) {
+        let tally = self.tally_due().is_some_and(|at| at <= now);
+        if self.flight.is_some() || (self.waiting.is_empty() && begun.is_some() && !tally) {
             return None;
         }
         let mut draft = Draft {
@@ -106,6 +108,8 @@ impl Owner {
             }
         }
         self.waiting = waiting;
+        // Last: what the same batch says of bans and rooms holds for the likes in it.
+        let likes = if tally { self.seal_likes(&mut draft, now) } else { Sealed::default() };
         let Draft { records, settles, .. } = draft;
         if records.is_empty() {
             // Nothing depends on a commit: the answers rest on what is in the log.
@@ -121,7 +125,7 @@ impl Owner {
                 self.out.push_back(super::answer::Output::Answer { tag, answer });
             }
         }
-        self.flight = Some(Flight { records: records.clone(), settles });
+        self.flight = Some(Flight { records: records.clone(), settles, likes });
         Some(records)
     }
 

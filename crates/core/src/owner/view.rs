@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::ids::{EventId, Position, Pseq};
+use crate::likes::{self, Totals};
 use crate::names::{Key, RoomId, UserId};
 use crate::planted::planted;
 use crate::record::{Audience, Ban, Body, Lane, Record, RetractTarget, Room};
@@ -49,6 +50,8 @@ pub struct RoomView {
     pub bans: Arc<BTreeMap<UserId, Ban>>,
     pub gifts: Arc<Gifts>,
     pub retracted: Arc<Retracted>,
+    /// Likes ever given, by kind.
+    pub likes: Totals,
 }
 
 /// Gift keys and where each was logged.
@@ -87,7 +90,13 @@ impl RoomView {
             bans: Arc::default(),
             gifts: Arc::default(),
             retracted: Arc::default(),
+            likes: Totals::default(),
         }
+    }
+
+    /// Takes in what a tally says of the room. Totals only grow, so an older one, or the same again, changes nothing.
+    pub fn take_totals(&mut self, totals: &Totals) {
+        self.likes = likes::highest(&self.likes, totals);
     }
 
     /// Whether a ban of `user` is in force at log time `ts`.
@@ -169,7 +178,7 @@ impl RoomView {
             }
             Body::Wide(_) => self.wide = true,
             Body::Narrow(_) => self.wide = false,
-            Body::EpochStart | Body::Config(_) | Body::Audit(_) | Body::Erased => {}
+            Body::EpochStart | Body::Config(_) | Body::Audit(_) | Body::Tally(_) | Body::Erased => {}
         }
     }
 

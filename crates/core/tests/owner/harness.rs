@@ -328,6 +328,7 @@ impl Harness {
         while let Some(output) = self.owner.poll() {
             match output {
                 Output::NeedVerdict { tag, .. } => self.judging.push(tag),
+                Output::LikesSettled { .. } => {}
                 Output::Committed(record) => {
                     if self.log.get(self.committed_seen) != Some(&record) {
                         return Err(format!("{:?} came out, out of the log's order", record.event_id()));
@@ -597,7 +598,7 @@ impl Harness {
                     (hit && r.room.as_ref() == Some(&room)).then(|| r.event_id())
                 })),
                 Body::EpochStart | Body::Gift(_) | Body::Config(_) | Body::Audit(_) | Body::Erased => {}
-                Body::Wide(_) | Body::Narrow(_) => {}
+                Body::Wide(_) | Body::Narrow(_) | Body::Tally(_) => {}
             }
         }
         for view in self.owner.rooms() {

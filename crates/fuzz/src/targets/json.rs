@@ -293,8 +293,9 @@ pub fn check_op(input: &[u8]) -> u64 {
             is_text(Some(kind), "kind");
             "react"
         }
-        Op::Like { n, .. } => {
-            is_id(Some(u64::from(*n)), "n");
+        Op::Like(like) => {
+            is_text(like.room.as_ref().map(|r| r.as_str()), "room_id");
+            is_id(Some(u64::from(like.n)), "n");
             "like"
         }
         Op::Report { event_id, reason, .. } => {

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Pseq, Revision, Seq};
-use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
+use grandstand_core::likes::Counted;
+use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::owner::checkpoint::{LogCheckpoint, RoomCheckpoint};
 use grandstand_core::owner::view::RoomView;
 use grandstand_core::record::{
     Audience, Audit, Ban, Body, Comment, Config, Crowd, Gift, Policy, Record, Retract, RetractTarget, Room, RoomState,
-    Score, ScoreKind, ScoreState, Source, Verdict, Won,
+    Score, ScoreKind, ScoreState, Source, Tally, Verdict, Won,
 };
 use grandstand_core::rng::Rng;
 use grandstand_core::sampler::pick::WindowNumber;
@@ -35,7 +36,7 @@ fn record(rng: &mut Rng) -> Record {
     Record {
         epoch: Epoch::new(1 + rng.below(90_000) as u32).expect("within an epoch's range"),
         seq: Seq::new(rng.below(1 << 20)).expect("within a seq's range"),
-        room: if matches!(body, Body::EpochStart) { None } else { room },
+        room: if matches!(body, Body::EpochStart | Body::Tally(_)) { None } else { room },
         ts: Wall(number(rng) >> 12),
         region: ["local", "eu"][rng.below(2) as usize].into(),
         user: if author { UserId::parse("u_q9z") } else { None },
@@ -63,7 +64,7 @@ fn user(rng: &mut Rng) -> UserId {
 
 fn body(rng: &mut Rng) -> Body {
     let said = text(rng, 6);
-    match rng.below(13) {
+    match rng.below(14) {
         0 => Body::EpochStart,
         1 | 2 => Body::Comment(Comment {
             display: "Ada".into(),
@@ -112,6 +113,7 @@ fn body(rng: &mut Rng) -> Body {
             room.matches = vec![key(rng)];
             room.pinned = vec![id(rng)];
             room.merge_ms = rng.chance(1, 2).then(|| rng.below(1_000) as u32);
+            room.like_rate = rng.below(40) as u32;
             room.version = rng.below(99);
             room.sampling.cap = rng.chance(1, 2).then(|| rng.below(100) as u32);
             room.sampling.rate = rng.below(1 << 32) as u32;
@@ -126,6 +128,10 @@ fn body(rng: &mut Rng) -> Body {
         9 => Body::Unban(user(rng)),
         10 => Body::Wide(Crowd { rate: rng.below(1 << 32) as u32, viewers: number(rng) }),
         11 => Body::Narrow(Crowd { rate: rng.below(1 << 32) as u32, viewers: number(rng) }),
+        12 => Body::Tally(Tally {
+            rooms: vec![(RoomId::parse("a").expect("a room"), [(LikeKind::plain(), number(rng))].into())],
+            senders: vec![(number(rng), number(rng))],
+        }),
         _ => Body::Audit(Audit { what: "ban".into(), justification: said.into() }),
     }
 }
@@ -261,7 +267,11 @@ pub fn generate_checkpoint(rng: &mut Rng) -> Vec<u8> {
         let epochs: Vec<EpochSpan> = (0..1 + rng.below(4)).map(|n| span(n, rng)).collect();
         let last = epochs.last().expect("at least one");
         let position = EventId::at(last.epoch, last.last_seq).position();
-        encode_log(&LogCheckpoint { position, ts: Wall(number(rng) >> 12), epochs }, &mut out);
+        let senders = match rng.chance(1, 2) {
+            true => vec![(number(rng) >> 1, Counted { number: number(rng), at: Wall(number(rng) >> 12) })],
+            false => Vec::new(),
+        };
+        encode_log(&LogCheckpoint { position, ts: Wall(number(rng) >> 12), epochs, senders }, &mut out);
         return out;
     }
     let room = RoomId::parse("a").expect("a room");

@@ -10,6 +10,7 @@ mod gifts;
 mod hostile;
 mod http2;
 mod http2_raw;
+mod likes;
 mod limits;
 mod metrics;
 mod processes;

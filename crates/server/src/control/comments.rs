@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::State;
 use grandstand_core::ids::EventId;
+use grandstand_core::likes::Totals;
 use grandstand_core::names::{ClientMsgId, RoomId, UserId};
 use grandstand_core::owner::answer::Answer;
 use grandstand_core::owner::command::{Author, Command, Publish, Standing};
@@ -123,9 +124,16 @@ fn standing(identity: &Identity, room: &RoomId) -> Standing {
 impl super::Control {
     /// The room's settings; those of a fresh room where rooms are made on first use.
     pub async fn settings(&self, room: &RoomId) -> Result<Arc<Room>, Problem> {
+        Ok(self.room_or_fresh(room).await?.0)
+    }
+
+    /// As [`super::Control::settings`], with the room's likes.
+    pub async fn room_or_fresh(&self, room: &RoomId) -> Result<(Arc<Room>, Totals), Problem> {
         match self.deps.shard.room(room.clone()).await {
-            Ok(detail) => Ok(detail.settings),
-            Err(ReadRefused::NoRoom) if self.deps.config.create_on_use => Ok(Arc::new(Room::fresh(room.as_str()))),
+            Ok(detail) => Ok((detail.settings, detail.likes)),
+            Err(ReadRefused::NoRoom) if self.deps.config.create_on_use => {
+                Ok((Arc::new(Room::fresh(room.as_str())), Totals::default()))
+            }
             Err(refused) => Err(refused.into()),
         }
     }

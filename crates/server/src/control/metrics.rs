@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use grandstand_wire::codes::{CloseCode, ErrorCode};
 
 use super::Control;
-use crate::link::Read;
+use crate::link::{Read, UNCOUNTED};
 use crate::metrics::{BOUNDS, Histogram, Hop, LANES, Refused, Resumed, RoomSize, Transport, read};
 
 const COUNTER: &str = "counter";
@@ -87,6 +87,29 @@ fn shard(control: &Control, page: &mut Page) {
     for ((_, lane), n) in LANES.iter().zip(status.dropped()) {
         page.line("grandstand_link_dropped_total", &[("lane", lane)], n);
     }
+    let (likes, tallies) = status.likes();
+    page.one("grandstand_likes_total", COUNTER, "likes", "Likes made durable in rooms' totals.", likes);
+    page.one("grandstand_likes_tallies_total", COUNTER, "records", "Tallies that totals were written with.", tallies);
+    let name = "grandstand_likes_uncounted_total";
+    page.family(name, COUNTER, "likes", "Likes that came to the owner and were not counted, by why.");
+    for (reason, n) in UNCOUNTED.iter().zip(status.uncounted()) {
+        page.line(name, &[("reason", reason)], n);
+    }
+    let rooms = control.deps.tallies.all();
+    page.one(
+        "grandstand_people",
+        GAUGE,
+        "people",
+        "Who watches, each user once in each room, all rooms together.",
+        rooms.values().map(|room| room.people()).sum::<u64>(),
+    );
+    page.one(
+        "grandstand_viewers",
+        GAUGE,
+        "viewers",
+        "Viewers of all rooms together: a connection once in each room it is in.",
+        rooms.values().map(|room| room.viewers()).sum::<u64>(),
+    );
     page.family("grandstand_log_reads_total", COUNTER, "reads", "Reads of the log, by what they were for.");
     for what in Read::ALL {
         page.line("grandstand_log_reads_total", &[("purpose", what.name())], status.reads(what));
@@ -294,6 +317,13 @@ fn sockets(control: &Control, page: &mut Page) {
         "operations",
         "Operations refused.",
         read(&m.ops_refused),
+    );
+    page.one(
+        "grandstand_gateway_likes_total",
+        COUNTER,
+        "likes",
+        "Likes taken from sockets at the door; those by POST are not among them.",
+        read(&m.likes),
     );
     page.one(
         "grandstand_gateway_assertions_failed_total",

@@ -16,6 +16,7 @@ use grandstand_wire::json::Value;
 use grandstand_wire::stamp;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::{Value as Json, json};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ pub async fn list(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
     let rows = rows.filter(|r| auth::may_view(who.as_deref(), &r.room, &r.settings).is_ok());
     let rows: Vec<Json> = rows
         .map(|r| {
-            let viewers = tallies.get(&r.room).map_or(0, |t| t.viewers());
+            let viewers = tallies.get(&r.room).map_or(0, |t| t.people());
             json!({
                 "room_id": r.room.as_str(),
                 "title": &*r.settings.title,
@@ -65,7 +66,9 @@ pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
         "delivered": tally.delivered.load(Ordering::Relaxed),
         "skipped": tally.skipped.load(Ordering::Relaxed),
         "sampled": 0,
-        "viewers": tally.viewers(),
+        "likes": detail.likes.iter().map(|(kind, total)| (kind.as_str(), *total)).collect::<BTreeMap<_, _>>(),
+        "viewers": tally.people(),
+        "connections": detail.viewers,
     });
     body["last_event_id"] = detail.last_event.value().into();
     Ok(with_version(answer_json(StatusCode::OK, &body), detail.settings.version))
@@ -123,7 +126,7 @@ fn may_read(who: Option<&Identity>, room: &RoomId) -> Result<(), Problem> {
 }
 
 fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, Problem> {
-    const KNOWN: [&str; 29] = [
+    const KNOWN: [&str; 30] = [
         "title",
         "state",
         "matches",
@@ -133,6 +136,7 @@ fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, 
         "rate",
         "user_rate",
         "user_burst",
+        "like_rate",
         "merge_ms",
         "comment_age_ms",
         "resume_window",
@@ -178,6 +182,7 @@ fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, 
         rate: fields.number("rate", most),
         user_rate: fields.number("user_rate", most),
         user_burst: fields.number("user_burst", most),
+        like_rate: fields.number("like_rate", most),
         merge_ms: number_or_null(fields, "merge_ms"),
         comment_age_ms: number_or_null(fields, "comment_age_ms"),
         resume_window_seconds: fields.number("resume_window", most),

@@ -9,7 +9,7 @@ use grandstand_wire::codes::ErrorCode;
 
 use super::answer::Problem;
 use super::{
-    Control, comments, demo, entry, export, gateways, gifts, health, moderation, pages, rooms, scores, snapshot,
+    Control, comments, demo, entry, export, gateways, gifts, health, likes, moderation, pages, rooms, scores, snapshot,
 };
 
 /// What the router holds: the role, which holds the router.
@@ -50,7 +50,7 @@ fn routes() -> Vec<Route> {
         (&["GET"], "/v1/rooms", get(rooms::list)),
         (&["GET"], "/v1/rooms/{room}/snapshot", get(snapshot::get)),
         (&["POST"], "/v1/rooms/{room}/comments", post(comments::post)),
-        (&["POST"], "/v1/rooms/{room}/likes", post(entry::not_built)),
+        (&["POST"], "/v1/rooms/{room}/likes", post(likes::post)),
         (&["POST"], "/v1/rooms/{room}/reactions", post(entry::not_built)),
         (&["POST"], "/v1/rooms/{room}/reports", post(entry::not_built)),
         (&["POST"], "/v1/rooms/{room}/gifts", post(gifts::post)),

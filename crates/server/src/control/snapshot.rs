@@ -17,7 +17,7 @@ use grandstand_core::names::RoomId;
 use grandstand_core::record::Room;
 use grandstand_core::time::Mono;
 use grandstand_wire::codes::ErrorCode;
-use grandstand_wire::event::write_event;
+use grandstand_wire::event::{Counters, write_event};
 use grandstand_wire::json::{write_str, write_u64};
 use grandstand_wire::limits::PAGE_COMMENTS_MAX;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
@@ -31,6 +31,8 @@ use crate::link::SnapshotView;
 
 /// A shared snapshot is this old at most. The contract allows 1 s; a tenth still makes a crowd one reader.
 const SHARED_FOR: Duration = Duration::from_millis(100);
+/// One of a log that stands still: as long as the contract allows.
+const EXACT_FOR: Duration = Duration::from_secs(1);
 /// Rooms remembered; past it the old ones are forgotten.
 const ROOMS_MAX: usize = 4096;
 
@@ -45,7 +47,7 @@ type Place = tokio::sync::Mutex<Option<Arc<Built>>>;
 struct Built {
     at: Mono,
     as_of: Position,
-    /// Of the whole log when it was built: while it stands still, the snapshot is exact at any age.
+    /// Of the whole log when it was built: while it stands still, all of the snapshot but its viewers is exact.
     head: Position,
     settings: Arc<Room>,
     etag: HeaderValue,
@@ -93,14 +95,16 @@ impl Control {
         let mut place = place.lock().await;
         let shard = &self.deps.shard;
         if let Some(built) = &*place {
-            let exact = built.head == shard.status().head();
+            // What the log does not say changes too: how many watch.
+            let exact = built.head == shard.status().head() && clock::mono().since(built.at) <= EXACT_FOR;
             if built.as_of >= min && (exact || clock::mono().since(built.at) <= SHARED_FOR) {
                 return Ok(built.clone());
             }
         }
         let head = shard.status().head();
         let view = shard.snapshot(room.clone(), min).await?;
-        let body = write(&view, self.deps.config.endpoints.json().as_deref());
+        let viewers = self.deps.tallies.find(room).map_or(0, |tally| tally.people());
+        let body = write(&view, viewers, self.deps.config.endpoints.json().as_deref());
         let hash = tag_of(&body);
         let hex: String = hash[..12].iter().map(|b| format!("{b:02x}")).collect();
         let built = Arc::new(Built {
@@ -161,7 +165,7 @@ fn tag_of(body: &[u8]) -> [u8; 32] {
 
 /// The snapshot's JSON.
 /// `endpoints`: base URLs of transports, made ready; left out where they have none.
-fn write(view: &SnapshotView, endpoints: Option<&str>) -> Vec<u8> {
+fn write(view: &SnapshotView, viewers: u64, endpoints: Option<&str>) -> Vec<u8> {
     let mut out = Vec::with_capacity(512 + 256 * (view.recent.len() + view.scores.len()));
     out.extend_from_slice(b"{\"room_id\":");
     write_str(view.room.as_str(), &mut out);
@@ -206,7 +210,9 @@ fn write(view: &SnapshotView, endpoints: Option<&str>) -> Vec<u8> {
         out.extend_from_slice(format!(",\"endpoints\":{endpoints}").as_bytes());
     }
     // Last: the tag is made of all before its moment.
-    out.extend_from_slice(format!(",\"counters\":{}", view.info.counters_json).as_bytes());
+    out.extend_from_slice(b",\"counters\":");
+    let (room, likes) = (&view.room, &view.info.likes);
+    Counters { room, likes, viewers, keep_millionths: 1_000_000, as_of: clock::wall() }.write_values(&mut out);
     out.push(b'}');
     out
 }

@@ -13,6 +13,7 @@ use grandstand_wire::limits;
 
 use super::conn::Kind;
 use super::frames::{self, Out};
+use super::polls::Heard;
 use super::roster::Look;
 use super::said::{Greeting, skipped_event, snapshot_required};
 use super::stream::cors;
@@ -38,8 +39,9 @@ impl Worker {
         let now = self.now;
         let Some(call) = self.call(slot) else { return };
         let line = call.line;
-        let (older, not_before) = self.shared.polls.call(line, key, now);
+        let (older, not_before, heard) = self.shared.polls.call(line, key, now);
         if let Some(call) = self.call(slot) {
+            call.heard = heard;
             call.not_before = not_before;
             call.until = call.until.max(not_before);
         }
@@ -80,6 +82,8 @@ impl Worker {
             let pseq = self.rooms[idx].ring.pseq();
             let greeting = Greeting { from: place.position, pseq, resumed: false, skipped: None, snapshot: None };
             let hello = self.hello(slot, idx, &greeting);
+            let heard = self.rooms[idx].heard();
+            self.note_heard(slot, heard);
             return self.answer_call(slot, &[hello], place.position);
         }
         if let Some(call) = self.call(slot) {
@@ -90,6 +94,11 @@ impl Worker {
 
     pub(super) fn seat_poll(&mut self, slot: usize, idx: usize, place: Place) {
         self.seat(slot, 0, place);
+        let heard = self.rooms[idx].heard();
+        if let Some(call) = self.call(slot) {
+            // A caller that nothing is known of is not answered for what it finds there.
+            call.found = call.heard.unwrap_or(heard);
+        }
         if failpoint::is_active() {
             return self.queue_walk(idx);
         }
@@ -132,6 +141,7 @@ impl Worker {
         let now = self.now;
         let Some(call) = self.call(slot) else { return };
         let (not_before, until, told) = (call.not_before, call.until, call.skipped);
+        let (known, found) = (call.heard, call.found);
         let Some(viewer) = self.viewer(slot) else { return };
         let (idx, seat) = (viewer.first.room as usize, viewer.first.seat);
         if seat == NOWHERE {
@@ -141,7 +151,15 @@ impl Worker {
         if now < not_before {
             return self.schedule(slot);
         }
+        let heard = self.rooms[idx].heard();
+        // At its end each call is told what it may not know.
+        let is_news = found.numbers != heard.numbers || (now >= until && known != Some(heard));
         match self.look(idx, seat as usize, who.as_ref().map(|w| &w.user)) {
+            Look::Nothing(head) if is_news && !self.away => {
+                let counters = self.rooms[idx].counters_event(self.wall);
+                self.note_heard(slot, heard);
+                self.answer_call(slot, &[counters], head);
+            }
             Look::Nothing(head) if now >= until => self.answer_call(slot, &[], head),
             Look::Nothing(_) => {}
             // It fell out of the ring: its next call reads the log from where it stands.
@@ -152,6 +170,9 @@ impl Worker {
             Look::Events { mut events, n_events, upto, skipped } => {
                 if let Some(told) = told {
                     events.insert(0, skipped_event(&self.rooms[idx].id, &told));
+                }
+                if !events.is_empty() && known != Some(heard) {
+                    events.push(self.rooms[idx].counters_event(self.wall));
                 }
                 let body = (!events.is_empty()).then(|| self.poll_bytes(&events, upto));
                 drop(events);
@@ -165,6 +186,7 @@ impl Worker {
                         let tally = &self.rooms[idx].tally;
                         tally.delivered.fetch_add(n_events.total(), Ordering::Relaxed);
                         tally.skipped.fetch_add(skipped, Ordering::Relaxed);
+                        self.note_heard(slot, heard);
                         self.answer_body(slot, &body);
                     }
                     None => {
@@ -175,6 +197,13 @@ impl Worker {
                     }
                 }
             }
+        }
+    }
+
+    /// The caller is about to be told the room's numbers.
+    fn note_heard(&mut self, slot: usize, heard: Heard) {
+        if let Some(line) = self.call(slot).map(|call| call.line) {
+            self.shared.polls.tell(line, heard);
         }
     }
 

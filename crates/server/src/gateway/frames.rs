@@ -120,6 +120,11 @@ impl UserMark {
     pub fn of(user: &UserId) -> UserMark {
         UserMark(stable_hash(user.as_str().as_bytes()) as u32 | 1)
     }
+
+    /// `None` for nobody.
+    pub fn bits(self) -> Option<u32> {
+        Some(self.0).filter(|bits| *bits != 0)
+    }
 }
 
 /// A set of marks that may claim too much, never too little: 64 bits, one a mark.

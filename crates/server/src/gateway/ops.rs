@@ -133,7 +133,7 @@ impl Worker {
                 (Op::Publish { room: publish.room.clone() }, Some(Payload::Publish(publish)), None)
             }
             Ok(WireOp::React { room, .. }) => (Op::React { room }, None, None),
-            Ok(WireOp::Like { room, .. }) => (Op::Like { room }, None, None),
+            Ok(WireOp::Like(like)) => (Op::Like { room: like.room.clone() }, Some(Payload::Like(like)), None),
             Ok(WireOp::Report { room, .. }) => (Op::Report { room }, None, None),
             Ok(WireOp::Join { room, last_event_id }) => {
                 (Op::Join { room, cursor: last_event_id.unwrap_or_default() }, None, None)
@@ -190,8 +190,13 @@ impl Worker {
                     self.publish(slot, &room, publish);
                 }
             }
-            Action::React { room } | Action::Like { room } | Action::Report { room } => {
-                let what = "reactions, likes and reports are not part of this server yet";
+            Action::Like { room } => {
+                if let Some(Payload::Like(like)) = payload {
+                    self.like(slot, &room, &like);
+                }
+            }
+            Action::React { room } | Action::Report { room } => {
+                let what = "reactions and reports are not part of this server yet";
                 self.say(slot, event_error(Some(&room), ErrorCode::NotBuilt, what, None));
             }
             Action::Left { room } => self.on_leave(slot, &room),
@@ -455,6 +460,7 @@ impl Worker {
 /// What comes with an operation and is no business of the session.
 pub(super) enum Payload {
     Publish(op::Publish),
+    Like(op::Like),
     Identity(Arc<Identity>),
 }
 

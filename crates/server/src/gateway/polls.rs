@@ -30,8 +30,18 @@ impl Line {
     }
 }
 
+/// The room's numbers as a caller was told them last, as digests: it has no seat between two calls.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Heard {
+    /// Of likes and the share that is shown: a change of them is worth an answer.
+    pub numbers: u64,
+    /// Told with the next answer.
+    pub viewers: u64,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Held {
+    heard: Option<Heard>,
     by: Option<ConnKey>,
     answered: Option<Mono>,
     touched: Mono,
@@ -44,16 +54,24 @@ impl Polls {
         Polls(Default::default())
     }
 
-    /// `by` calls on the line: who held it before and must be ended, and when the next answer may leave.
-    pub fn call(&self, line: Line, by: ConnKey, now: Mono) -> (Option<ConnKey>, Mono) {
+    /// `by` calls on the line: who held it before and must be ended, when the next answer may leave, and which numbers the
+    /// caller knows.
+    pub fn call(&self, line: Line, by: ConnKey, now: Mono) -> (Option<ConnKey>, Mono, Option<Heard>) {
         let mut lines = self.shard(line);
         if lines.len() >= 1_024 && lines.len().is_power_of_two() {
             lines.retain(|_, held| held.by.is_some() || now.since(held.touched) < FORGET);
         }
-        let held = lines.entry(line).or_insert(Held { by: None, answered: None, touched: now });
+        let held = lines.entry(line).or_insert(Held { heard: None, by: None, answered: None, touched: now });
         let older = held.by.replace(by).filter(|older| *older != by);
         held.touched = now;
-        (older, held.answered.map_or(now, |at| at + ANSWER_GAP).max(now))
+        (older, held.answered.map_or(now, |at| at + ANSWER_GAP).max(now), held.heard)
+    }
+
+    /// The caller is told these numbers.
+    pub fn tell(&self, line: Line, heard: Heard) {
+        if let Some(held) = self.shard(line).get_mut(&line) {
+            held.heard = Some(heard);
+        }
     }
 
     /// Whether the line was answered lately: a call on it goes on with a stream that was let in before.
@@ -85,7 +103,7 @@ impl Polls {
 mod tests {
     use grandstand_core::time::Mono;
 
-    use super::{Line, Polls};
+    use super::{Heard, Line, Polls};
     use crate::link::{ConnKey, WorkerId};
 
     fn conn(slot: u32) -> ConnKey {
@@ -96,11 +114,13 @@ mod tests {
     fn a_newer_call_ends_the_older_and_waits_a_second_after_the_last_answer() {
         let polls = Polls::new();
         let line = Line::of("u", "r", "t");
-        assert_eq!(polls.call(line, conn(1), Mono(0)), (None, Mono(0)));
-        assert_eq!(polls.call(line, conn(2), Mono(5)), (Some(conn(1)), Mono(5)));
+        assert_eq!(polls.call(line, conn(1), Mono(0)), (None, Mono(0), None));
+        let heard = Heard { numbers: 1, viewers: 2 };
+        polls.tell(line, heard);
+        assert_eq!(polls.call(line, conn(2), Mono(5)), (Some(conn(1)), Mono(5), Some(heard)));
         polls.leave(line, conn(1), false, Mono(6));
         assert_eq!(polls.call(Line::of("u", "r", "t2"), conn(3), Mono(6)).0, None);
         polls.leave(line, conn(2), true, Mono(7));
-        assert_eq!(polls.call(line, conn(4), Mono(8)), (None, Mono(1_000_007)));
+        assert_eq!(polls.call(line, conn(4), Mono(8)), (None, Mono(1_000_007), Some(heard)));
     }
 }

@@ -16,16 +16,17 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use grandstand_core::ids::{EventId, Position, Pseq};
+use grandstand_core::likes::Totals;
 use grandstand_core::names::{RoomId, UserId};
 use grandstand_core::record::{Lane, RetractTarget};
-use grandstand_core::time::{Mono, Wall};
+use grandstand_core::time::Mono;
 use grandstand_core::viewer::merge::{Leave, MergeWindow};
 use grandstand_core::viewer::pace::Pace;
 use grandstand_core::viewer::ring::{self, CrowdedOut, Pushed, Ring};
 use grandstand_core::viewer::walk::{self, Place, Plan, Step, Walk};
 use grandstand_wire::codes::CloseCode;
 use grandstand_wire::deflate::{Deflater, Reach};
-use grandstand_wire::{event, ws};
+use grandstand_wire::ws;
 
 use super::conn::{Conn, Kind, Sent};
 use super::frames::{self, Marks, Out, UserMark};
@@ -35,7 +36,7 @@ use super::viewer::{Member, NOWHERE};
 use super::worker::Worker;
 use crate::clock;
 use crate::failpoint;
-use crate::link::{Batch, NoRoom, Piece, RoomInfo, RoomTally};
+use crate::link::{Batch, NoRoom, Piece, RoomInfo, RoomTally, Seen};
 use crate::metrics::{ByLane, Hop, RoomSize, Transport, add};
 
 const SLICE: Duration = Duration::from_millis(2);
@@ -70,7 +71,14 @@ pub(super) struct Room {
     pub retracts: Vec<(EventId, RetractTarget)>,
     pub latest: Latest,
     /// How often they are told.
-    pace: Pace,
+    pub pace: Pace,
+    /// Likes by kind, as they are in the log.
+    pub likes: Totals,
+    /// Share of the room's comments that each viewer is shown, in millionths.
+    pub keep_millionths: u32,
+    /// Somebody came or went since who watches was counted, and when that was.
+    pub moved: bool,
+    pub counted_at: Mono,
     walked: Walked,
     /// The newest event of the room that this worker was given or told of.
     pub last_event: Position,
@@ -94,12 +102,24 @@ struct Walked {
 #[derive(Default)]
 pub(super) struct Latest {
     version: u16,
-    viewers: u64,
-    told_at: Mono,
+    /// What was told last, and when its number of viewers was made.
+    pub told: Told,
+    pub viewers_at: Mono,
+    pub told_at: Mono,
+    /// Something else than viewers differs from what was told: the next frame takes it along.
+    pub stale: bool,
     web_socket: Bytes,
     sse: Bytes,
     /// The same as events of a frame: kind and JSON.
     values: Vec<(&'static str, Vec<u8>)>,
+}
+
+/// The values of one telling. Nothing was told at first.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(super) struct Told {
+    pub viewers: Option<u64>,
+    pub likes: Totals,
+    pub keep_millionths: u32,
 }
 
 #[derive(Debug)]
@@ -155,8 +175,10 @@ impl Latest {
         self.web_socket = frames::encode(Transport::WebSocket, values);
         self.sse = frames::encode(Transport::Sse, values);
         self.values = values.iter().map(|value| (value.kind, value.json.to_vec())).collect();
-        // Whatever the number of viewers was told as, it is told anew after this.
-        self.viewers = u64::MAX;
+        // Whatever the numbers were told as, they are told anew after this.
+        self.told = Told::default();
+        self.stale = false;
+        self.viewers_at = Mono(0);
         self.told_at = Mono(0);
     }
 }
@@ -180,6 +202,10 @@ impl Room {
             retracts: Vec::new(),
             latest: Latest::default(),
             pace: Pace::default(),
+            likes: Totals::default(),
+            keep_millionths: 1_000_000,
+            moved: false,
+            counted_at: Mono(0),
             walked: Walked::default(),
             last_event: Position::START,
             refill: None,
@@ -190,23 +216,6 @@ impl Room {
     /// Whether a comment must not be shown any more.
     pub fn is_retracted(&self, piece: &Piece) -> bool {
         is_retracted(&self.retracts, piece)
-    }
-
-    /// Makes the room's latest values anew when they changed and their time has come.
-    fn renew_latest(&mut self, now: Mono, wall: Wall) -> bool {
-        let viewers = self.tally.viewers();
-        self.pace.set_viewers(viewers);
-        let latest = &mut self.latest;
-        if self.seats.is_empty() || viewers == latest.viewers || now.since(latest.told_at) < self.pace.every() {
-            return false;
-        }
-        let mut json = Vec::with_capacity(160);
-        event::Counters { room: &self.id, likes: &[], viewers, keep_millionths: 1_000_000, as_of: wall }
-            .write(&mut json);
-        latest.replace(&[Out::loose("counters", json)]);
-        latest.viewers = viewers;
-        latest.told_at = now;
-        true
     }
 
     fn note_retract(&mut self, piece: &Piece) {
@@ -269,6 +278,7 @@ impl Worker {
         match found {
             Ok(info) => {
                 room.last_event = info.last_event;
+                room.likes = info.likes.clone();
                 room.ring = Ring::new(info.head, info.pseq, ring::Limits::default());
                 room.walked = Walked { upto: info.head, ..Walked::default() };
                 room.merge = MergeWindow::new(fixed_window(&info));
@@ -367,6 +377,7 @@ impl Worker {
         let viewers = room.tally.viewers();
         room.merge.set_fixed(fixed_window(&info), viewers);
         let open = info.settings.anonymous_view;
+        let likes = info.likes.clone();
         let was_open = room.info.replace(info).is_some_and(|i| i.settings.anonymous_view);
         if was_open && !open {
             let nobody = room.seats.iter().filter(|s| s.user == UserMark::default());
@@ -374,6 +385,7 @@ impl Worker {
                 self.guarded(slot, |w| w.close(slot, CloseCode::NotAllowed));
             }
         }
+        self.take_totals(idx, &likes);
     }
 
     /// The link lost batches: the ring is joined to what follows by the log.
@@ -389,18 +401,8 @@ impl Worker {
         self.rejoin(idx, info);
         // The first counters after a pause say that it is over.
         let (now, wall) = (self.now, self.wall);
-        if self.rooms[idx].renew_latest(now, wall) {
+        if self.rooms[idx].renew_viewers(now, wall) {
             self.tell_soon(idx);
-        }
-    }
-
-    /// New latest values ride in the room's next frame; when none is due soon they go alone.
-    fn tell_soon(&mut self, idx: usize) {
-        let room = &mut self.rooms[idx];
-        if room.deadline.is_none() {
-            let at = self.now + room.pace.alone_after();
-            room.deadline = Some(at);
-            self.windows.insert((at, idx));
         }
     }
 
@@ -427,6 +429,7 @@ impl Worker {
         let latest = if self.away { room.latest.version.wrapping_sub(1) } else { room.latest.version };
         room.seats.push(Seat { slot: slot as u32, user, transport, reach, place, latest });
         room.empty_since = None;
+        room.moved = true;
         room.tally.viewers.fetch_add(1, Ordering::Relaxed);
         if let Some(viewer) = self.viewer(slot) {
             viewer.member_mut(member).seat = seat as u32;
@@ -449,6 +452,7 @@ impl Worker {
             return;
         }
         let seat = member.seat as usize;
+        room.moved = true;
         room.tally.viewers.fetch_sub(1, Ordering::Relaxed);
         let last = room.seats.len() - 1;
         room.seats.swap_remove(seat);
@@ -541,6 +545,9 @@ impl Worker {
         }
         let mut next = room.next_seat.take().unwrap_or(0);
         if next == 0 {
+            if room.latest.stale && !self.away {
+                room.renew_latest(now, self.wall);
+            }
             room.merge.on_walk(now);
             room.again = false;
             room.walked.head = room.ring.head();
@@ -700,7 +707,8 @@ impl Worker {
             if room.refill.is_none() {
                 room.retracts.retain(|(at, _)| at.position() > floor);
             }
-            if !self.away && room.renew_latest(now, wall) {
+            room.look_around(now, self.id, self.shared.shard.is_here());
+            if !self.away && room.renew_viewers(now, wall) {
                 news.push(idx);
             }
             let left = room.n_members == 0 && room.info.is_some() && !room.queued;
@@ -717,6 +725,7 @@ impl Worker {
                 self.windows.remove(&(at, idx));
             }
             self.room_ids.remove(&room.id);
+            room.tally.look(self.id, Seen::default());
             self.shared.tallies.leave(&room.id, room.tally);
             self.shared.shard.unsubscribe(self.id, room.id);
         }

@@ -56,18 +56,11 @@ impl Worker {
     pub(super) fn hello(&mut self, slot: usize, idx: usize, greeting: &Greeting) -> Out<'static> {
         let room = &self.rooms[idx];
         let info = room.info.clone().expect("a room greets when its facts are here");
-        let viewers = room.tally.viewers();
+        // The one who is greeted is not seated yet.
+        let viewers = room.tally.people() + 1;
         let nonce = self.viewer(slot).map_or(0, |v| v.nonce);
         let mut counters = Vec::new();
-        // The one who is greeted is not seated yet.
-        event::Counters {
-            room: &info.room,
-            likes: &[],
-            viewers: viewers + 1,
-            keep_millionths: 1_000_000,
-            as_of: self.wall,
-        }
-        .write_values(&mut counters);
+        self.rooms[idx].counters(viewers, self.wall).write_values(&mut counters);
         let mut json = Vec::with_capacity(640);
         event::Hello {
             room: &info.room,

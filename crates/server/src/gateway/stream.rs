@@ -25,7 +25,7 @@ use grandstand_wire::limits;
 use grandstand_wire::ws::FrameReader;
 
 use super::conn::Kind;
-use super::polls::Line;
+use super::polls::{Heard, Line};
 use super::said::event_error;
 use super::streams::{self, Held};
 use super::viewer::{Hold, Joining, Member, NOWHERE, Opening, PollCall, Rare, Stage, Viewer};
@@ -195,6 +195,8 @@ impl Worker {
                 since: cursor,
                 line: Line::of(&format!("{caller}{own}"), room.as_str(), &tab),
                 skipped: None,
+                heard: None,
+                found: Heard::default(),
                 not_before: now,
                 until: now + timeout,
             }

@@ -82,7 +82,7 @@ impl Log {
             last_event,
             pseq: Pseq(self.pseq.get(room).copied().unwrap_or(0)),
             config_json: r#"{"slow_mode_seconds":0}"#.into(),
-            counters_json: "{}".into(),
+            likes: Default::default(),
             pinned_json: "[]".into(),
             banners_json: "[]".into(),
             wide: false,

@@ -15,7 +15,7 @@ use grandstand_wire::deflate::{Agreed, Reach};
 use grandstand_wire::op;
 use grandstand_wire::ws::{FrameReader, Limits};
 
-use super::polls::Line;
+use super::polls::{Heard, Line};
 use super::streams::Held;
 use crate::auth::Identity;
 use crate::auth::ticket::StubId;
@@ -148,6 +148,10 @@ pub struct PollCall {
     pub line: Line,
     /// What its cursor's answer left out, to be told with the first events.
     pub skipped: Option<Skipped>,
+    /// The room's numbers as the caller knows them, where that is remembered, and as they were when it sat down: a change
+    /// ends the wait.
+    pub heard: Option<Heard>,
+    pub found: Heard,
     /// Not before this, and at the latest then.
     pub not_before: Mono,
     pub until: Mono,

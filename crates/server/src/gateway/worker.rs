@@ -683,6 +683,7 @@ impl Worker {
             ToWorker::Room { room, found } => self.on_room(&room, found),
             ToWorker::Batch(batch) => self.on_batch(&batch),
             ToWorker::Settings(info) => self.on_settings(info),
+            ToWorker::Tally(rooms) => self.on_tally(&rooms),
             ToWorker::Resync(info) => self.on_resync(info),
             ToWorker::Away => self.on_away(),
             ToWorker::Back => self.on_back(),
@@ -724,6 +725,8 @@ impl Worker {
             | ToWorker::Http { .. }
             | ToWorker::Renewed { .. }
             | ToWorker::EndPoll { .. } => {}
+            // Its process's hub has heard it.
+            ToWorker::LikesSettled { .. } => {}
             ToWorker::Drain(delay) => self.on_drain(delay),
             ToWorker::Stop => {
                 if !self.draining {

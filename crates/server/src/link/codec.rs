@@ -16,7 +16,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use grandstand_core::admission::Limit;
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Partition, Position, Pseq, Revision, Seq};
-use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
+use grandstand_core::likes::{Frame, RoomLikes, Totals};
+use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::owner::answer::Answer;
 use grandstand_core::owner::command::{Author, Publish, Standing};
 use grandstand_core::record::{Audience, Lane, Policy, RetractTarget, Room, RoomState};
@@ -25,13 +26,14 @@ use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::sampler::switch::Sampling;
 use grandstand_core::sampler::{Preset, Rules, Weights};
 use grandstand_core::time::Wall;
+use grandstand_core::viewer::people::People;
 use grandstand_core::viewer::resume::{self, Reason};
 use grandstand_core::viewer::walk::Skipped;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{
-    Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, ToWorker, Won,
-    WorkerId,
+    Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, Seen, ToWorker,
+    Won, WorkerId,
 };
 use crate::admission::Change;
 
@@ -87,6 +89,8 @@ pub enum Up {
     },
     /// What the process counts, every second: it lives.
     Report(Report),
+    /// What came in likes since the last round, all rooms, numbered by the process.
+    Likes(Frame),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -127,6 +131,8 @@ pub struct RoomNumbers {
     pub held: u32,
     pub delivered: u64,
     pub skipped: u64,
+    /// Who watches, as its workers saw last.
+    pub seen: Seen,
 }
 
 /// A room in all the other processes.
@@ -135,6 +141,9 @@ pub struct Elsewhere {
     pub room: RoomId,
     pub viewers: u32,
     pub held: u32,
+    /// People of the whole room, and the viewers they were counted among.
+    pub people: u32,
+    pub counted: u32,
 }
 
 /// What the shard process says.
@@ -259,6 +268,23 @@ pub fn write_up(up: &Up, out: &mut Vec<u8>) -> Result<(), Fault> {
                 w.u32(room.held);
                 w.u64(room.delivered);
                 w.u64(room.skipped);
+                w.seen(&room.seen);
+            });
+        }
+        Up::Likes(frame) => {
+            w.u8(12);
+            let (sender, number) = frame.from.expect("what crosses the link is numbered");
+            w.u64(sender);
+            w.u64(number);
+            w.list(&frame.rooms, |w, likes| {
+                w.text(likes.room.as_str());
+                w.list(&likes.kinds, |w, (kind, users)| {
+                    w.text(kind.as_str());
+                    w.list(users, |w, (user, n)| {
+                        w.text(user.as_str());
+                        w.u32(*n);
+                    });
+                });
             });
         }
         Up::Fetch(Fetch::Past { worker, request, room, upto, seen }) => {
@@ -309,16 +335,30 @@ pub fn read_up(bytes: &[u8]) -> Result<Up, Fault> {
         10 => Up::Report(Report {
             numbers: r.list(8, Reader::u64)?,
             link: LinkNumbers { batches: r.u64()?, useless: r.u64()?, bytes: r.u64()?, joined: r.u64()? },
-            rooms: r.list(28, |r| {
+            // Text, two numbers, two long ones, who was seen.
+            rooms: r.list(4 + 8 + 16 + 13, |r| {
                 Ok(RoomNumbers {
                     room: r.room()?,
                     viewers: r.u32()?,
                     held: r.u32()?,
                     delivered: r.u64()?,
                     skipped: r.u64()?,
+                    seen: r.seen()?,
                 })
             })?,
         }),
+        12 => {
+            let from = Some((r.u64()?, r.u64()?));
+            let rooms = r.list(8, |r| {
+                let room = r.room()?;
+                let kinds = r.list(8, |r| {
+                    let kind = LikeKind::parse(r.text()?).ok_or(Fault::Field)?;
+                    Ok((kind, r.list(8, |r| Ok((r.user()?, r.u32()?)))?))
+                })?;
+                Ok(RoomLikes { room, kinds })
+            })?;
+            Up::Likes(Frame { from, rooms: rooms.into() })
+        }
         11 => Up::Fetch(Fetch::Past {
             worker: r.worker()?,
             request: r.u64()?,
@@ -356,8 +396,9 @@ pub fn write_down(down: &Down, out: &mut Vec<u8>) -> Result<(), Fault> {
             w.u8(5);
             w.list(rooms, |w, room| {
                 w.text(room.room.as_str());
-                w.u32(room.viewers);
-                w.u32(room.held);
+                for n in [room.viewers, room.held, room.people, room.counted] {
+                    w.u32(n);
+                }
             });
         }
         Down::Order(Order { what, change }) => {
@@ -399,7 +440,10 @@ pub fn read_down(bytes: &[u8]) -> Result<Down, Fault> {
             },
             durability: r.one_of(&DURABILITIES)?,
         }),
-        5 => Down::Elsewhere(r.list(12, |r| Ok(Elsewhere { room: r.room()?, viewers: r.u32()?, held: r.u32()? }))?),
+        5 => Down::Elsewhere(r.list(20, |r| {
+            let (room, viewers, held) = (r.room()?, r.u32()?, r.u32()?);
+            Ok(Elsewhere { room, viewers, held, people: r.u32()?, counted: r.u32()? })
+        })?),
         6 => Down::Order(Order {
             what: match r.u8()? {
                 0 => Ordered::Admission(r.opt(|r| Ok(Limit { per_second: r.u32()?, burst: r.u32()? }))?),
@@ -538,6 +582,28 @@ impl Writer<'_> {
         }
     }
 
+    fn seen(&mut self, seen: &Seen) {
+        self.u32(seen.viewers);
+        self.u32(seen.anonymous);
+        match seen.users.parts() {
+            Ok(marks) => {
+                self.u8(0);
+                self.list(marks, |w, mark| w.u32(*mark));
+            }
+            Err(registers) => {
+                self.u8(1);
+                self.bytes(registers);
+            }
+        }
+    }
+
+    fn totals(&mut self, totals: &Totals) {
+        self.list(totals, |w, (kind, total)| {
+            w.text(kind.as_str());
+            w.u64(*total);
+        });
+    }
+
     fn publish(&mut self, publish: &Publish) {
         self.text(publish.room.as_str());
         self.text(publish.author.user.as_str());
@@ -620,6 +686,18 @@ impl Writer<'_> {
                     Err(refused) => self.refused(refused),
                 }
             }
+            ToWorker::Tally(rooms) => {
+                self.u8(10);
+                self.list(rooms, |w, (room, totals)| {
+                    w.text(room.as_str());
+                    w.totals(totals);
+                });
+            }
+            ToWorker::LikesSettled { sender, number } => {
+                self.u8(11);
+                self.u64(*sender);
+                self.u64(*number);
+            }
             ToWorker::Away
             | ToWorker::Back
             | ToWorker::Renew { .. }
@@ -637,7 +715,7 @@ impl Writer<'_> {
         for flag in [room.anonymous_view, room.anonymous_publish, room.listed] {
             self.flag(flag);
         }
-        for n in [room.rate, room.user_rate, room.user_burst] {
+        for n in [room.rate, room.user_rate, room.user_burst, room.like_rate] {
             self.u32(n);
         }
         self.opt(room.merge_ms.as_ref(), |w, ms| w.u32(*ms));
@@ -674,7 +752,8 @@ impl Writer<'_> {
         });
         self.u64(info.last_event.value());
         self.u64(info.pseq.0);
-        for json in [&info.config_json, &info.counters_json, &info.pinned_json, &info.banners_json] {
+        self.totals(&info.likes);
+        for json in [&info.config_json, &info.pinned_json, &info.banners_json] {
             self.text(json);
         }
         self.flag(info.wide);
@@ -924,6 +1003,21 @@ impl<'a> Reader<'a> {
         Ok(headers)
     }
 
+    fn seen(&mut self) -> Read<Seen> {
+        let (viewers, anonymous) = (self.u32()?, self.u32()?);
+        let users = match self.u8()? {
+            0 => People::from_marks(self.list(4, Reader::u32)?),
+            1 => People::from_registers(self.bytes()?),
+            _ => None,
+        };
+        Ok(Seen { viewers, anonymous, users: users.ok_or(Fault::Field)? })
+    }
+
+    fn totals(&mut self) -> Read<Totals> {
+        let totals = self.list(12, |r| Ok((LikeKind::parse(r.text()?).ok_or(Fault::Field)?, r.u64()?)))?;
+        Ok(totals.into())
+    }
+
     fn publish(&mut self) -> Read<Publish> {
         Ok(Publish {
             room: self.room()?,
@@ -980,6 +1074,8 @@ impl<'a> Reader<'a> {
                     tag => Err(self.refused(tag)?),
                 },
             },
+            10 => ToWorker::Tally(Arc::new(self.list(8, |r| Ok((r.room()?, r.totals()?)))?)),
+            11 => ToWorker::LikesSettled { sender: self.u64()?, number: self.u64()? },
             _ => return Err(Fault::Field),
         })
     }
@@ -995,6 +1091,7 @@ impl<'a> Reader<'a> {
             rate: self.u32()?,
             user_rate: self.u32()?,
             user_burst: self.u32()?,
+            like_rate: self.u32()?,
             merge_ms: self.opt(Reader::u32)?,
             comment_age_ms: self.opt(Reader::u32)?,
             resume_window_seconds: self.u32()?,
@@ -1033,8 +1130,8 @@ impl<'a> Reader<'a> {
             epochs: self.list(12, Reader::span)?.into(),
             last_event: self.position()?,
             pseq: Pseq(self.u64()?),
+            likes: self.totals()?,
             config_json: self.shared()?,
-            counters_json: self.shared()?,
             pinned_json: self.shared()?,
             banners_json: self.shared()?,
             wide: self.flag()?,

@@ -17,7 +17,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, RwLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,8 +31,8 @@ use grandstand_wire::codes::ErrorCode;
 
 use super::codec::{self, Down, Elsewhere, Frames, Hello, LinkNumbers, Order, Report, RoomNumbers, Status, Up};
 use super::{
-    ConnKey, Full, HttpFlow, HttpPart, HttpRequest, PROCESSES_MAX, Piece, ReadRefused, ReplyTo, ShardHandle, Tallies,
-    ToWorker, WORKERS_A_PROCESS_MAX, WorkerId,
+    ConnKey, Full, HttpFlow, HttpPart, HttpRequest, PROCESSES_MAX, Piece, ReadRefused, ReplyTo, Seen, ShardHandle,
+    Tallies, ToWorker, WORKERS_A_PROCESS_MAX, WorkerId,
 };
 use crate::clock;
 use crate::metrics::Metrics;
@@ -93,6 +93,18 @@ pub struct Host {
     resets: AtomicU64,
     /// The last order of each process, as long as the process is the one that was given it.
     orders: Mutex<HashMap<u8, (u32, Order, Mono)>>,
+    /// A process went: the others are told at once what is left.
+    went: AtomicBool,
+    beating: OnceLock<thread::Thread>,
+}
+
+/// A room over all processes.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    viewers: u32,
+    held: u32,
+    people: u32,
+    counted: u32,
 }
 
 #[derive(Default)]
@@ -166,7 +178,7 @@ struct Reported {
     report: Report,
     rooms: HashMap<RoomId, RoomNumbers>,
     /// What it was told of the others.
-    told: HashMap<RoomId, (u32, u32)>,
+    told: HashMap<RoomId, (u32, u32, u32, u32)>,
     /// Delivered and skipped, of every room it ever delivered to.
     counted: HashMap<RoomId, (u64, u64)>,
 }
@@ -229,6 +241,7 @@ pub fn start(host: Arc<Host>, data: &Path, deps: Deps) -> std::io::Result<Runnin
         let (host, stop) = (host.clone(), stop.clone());
         thread::Builder::new().name("link-beat".to_owned()).spawn(move || host.beat(&deps, &stop))?
     };
+    let _ = host.beating.set(beat.thread().clone());
     Ok(Running { host, path, stop, threads: [accept, beat] })
 }
 
@@ -295,7 +308,7 @@ impl Host {
             thread::park_timeout(BEAT);
             n_beats += 1;
             let links = self.all();
-            if n_beats.is_multiple_of(4) {
+            if self.went.swap(false, Ordering::AcqRel) || n_beats.is_multiple_of(4) {
                 self.share_rooms(&links, &deps.tallies);
             }
             let now = Instant::now();
@@ -466,6 +479,7 @@ impl Host {
                     flow.close();
                 }
             }
+            Up::Likes(frame) => deps.shard.take_likes(link.home(), frame),
             Up::Report(report) => {
                 let mut reported = link.reported();
                 // After its end it is counted as it was then.
@@ -492,31 +506,45 @@ impl Host {
         link.close();
         link.shard.gone(link.home());
         link.close_flows();
+        self.went.store(true, Ordering::Release);
+        if let Some(beating) = self.beating.get() {
+            beating.unpark();
+        }
         tracing::info!(process = link.hello.process, serial = link.serial, "a gateway process is not linked any more");
     }
 
     /// Sums the viewers of every room over all processes, and tells each what the others hold.
     fn share_rooms(&self, links: &[Arc<Link>], tallies: &Tallies) {
-        let mut sums: HashMap<RoomId, (u32, u32)> = HashMap::new();
+        let mut sums: HashMap<RoomId, (u32, u32, Seen)> = HashMap::new();
         for link in links {
             for (room, n) in &link.reported().rooms {
                 let sum = sums.entry(room.clone()).or_default();
-                *sum = (sum.0.saturating_add(n.viewers), sum.1.saturating_add(n.held));
+                sum.0 = sum.0.saturating_add(n.viewers);
+                sum.1 = sum.1.saturating_add(n.held);
+                sum.2.join(&n.seen);
             }
         }
+        let sums: HashMap<RoomId, Sum> = sums
+            .into_iter()
+            .map(|(room, (viewers, held, seen))| {
+                let people = u32::try_from(seen.people()).unwrap_or(u32::MAX);
+                (room, Sum { viewers, held, people, counted: seen.viewers })
+            })
+            .collect();
         for link in links {
             let mut reported = link.reported();
             let mut changed = Vec::new();
-            let rooms: Vec<RoomId> = reported.rooms.keys().cloned().collect();
-            for room in rooms {
-                let own = reported.rooms.get(&room).map_or((0, 0), |n| (n.viewers, n.held));
-                let sum = sums.get(&room).copied().unwrap_or_default();
-                let others = (sum.0.saturating_sub(own.0), sum.1.saturating_sub(own.1));
-                if reported.told.get(&room).copied().unwrap_or_default() != others {
-                    changed.push(Elsewhere { room, viewers: others.0, held: others.1 });
+            for (room, own) in &reported.rooms {
+                let Some(sum) = sums.get(room) else { continue };
+                let (viewers, held) = (sum.viewers.saturating_sub(own.viewers), sum.held.saturating_sub(own.held));
+                let now = (viewers, held, sum.people, sum.counted);
+                if reported.told.get(room).copied().unwrap_or_default() != now {
+                    let (people, counted) = (sum.people, sum.counted);
+                    changed.push(Elsewhere { room: room.clone(), viewers, held, people, counted });
                 }
             }
-            let told: Vec<_> = changed.iter().map(|e| (e.room.clone(), (e.viewers, e.held))).collect();
+            let told: Vec<_> =
+                changed.iter().map(|e| (e.room.clone(), (e.viewers, e.held, e.people, e.counted))).collect();
             // What finds no place now is told the next time.
             if !changed.is_empty() && link.put(Down::Elsewhere(changed)).is_ok() {
                 reported.told.extend(told);
@@ -524,17 +552,19 @@ impl Host {
         }
         // The shard's own process holds no viewer: its tallies are the sums.
         for (room, tally) in tallies.all() {
-            let (viewers, held) = sums.remove(&room).unwrap_or_default();
+            let Sum { viewers, held, people, counted } = sums.get(&room).copied().unwrap_or_default();
             tally.elsewhere.store(viewers, Ordering::Relaxed);
             tally.held_elsewhere.store(held, Ordering::Relaxed);
+            tally.set_people(people.into(), counted.into());
             if viewers == 0 && held == 0 {
                 tallies.leave(&room, tally);
             }
         }
-        for (room, (viewers, held)) in sums {
+        for (room, Sum { viewers, held, people, counted }) in sums {
             let tally = tallies.of(&room);
             tally.elsewhere.store(viewers, Ordering::Relaxed);
             tally.held_elsewhere.store(held, Ordering::Relaxed);
+            tally.set_people(people.into(), counted.into());
         }
     }
 
@@ -811,6 +841,7 @@ fn weight(down: &Down) -> usize {
         Down::Mail(_, ToWorker::Http { part: HttpPart::Chunk(body), .. }) => body.len() + BASE,
         Down::Mail(_, ToWorker::Room { .. } | ToWorker::Settings(_) | ToWorker::Resync(_)) => 8 * BASE,
         Down::Elsewhere(rooms) => rooms.len() * BASE,
+        Down::Mail(_, ToWorker::Tally(rooms)) => rooms.len() * 2 * BASE,
         _ => 2 * BASE,
     }
 }
@@ -839,7 +870,7 @@ mod tests {
 
     use super::codec::{self, Hello, LinkNumbers, Report, RoomNumbers, Up};
     use super::{Deps, HOME, Host, Running, SOCKET, start};
-    use crate::link::{Batch, Piece, ShardEnds, ShardHandle, Tallies, ToWorker, WorkerId};
+    use crate::link::{Batch, Piece, Seen, ShardEnds, ShardHandle, Tallies, ToWorker, WorkerId};
     use crate::metrics::Metrics;
 
     struct Stage {
@@ -867,7 +898,7 @@ mod tests {
         let report = Report {
             numbers: metrics.numbers(),
             link: LinkNumbers { useless: accepted, ..LinkNumbers::default() },
-            rooms: vec![RoomNumbers { room, viewers, held: 0, delivered: accepted, skipped: 0 }],
+            rooms: vec![RoomNumbers { room, viewers, held: 0, delivered: accepted, skipped: 0, seen: Seen::default() }],
         };
         let mut out = Vec::new();
         codec::write_up(&Up::Hello(hello), &mut out).unwrap();

@@ -12,14 +12,16 @@
 //! answer was written yet, else the connection is closed. What was asked of the shard its worker knows.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::io::{ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use grandstand_core::likes::{self, Sender};
 use grandstand_core::names::RoomId;
 use grandstand_core::owner::command::Command;
 use grandstand_wire::codes::ErrorCode;
@@ -29,8 +31,9 @@ use http::HeaderValue;
 
 use super::codec::{self, Down, Elsewhere, Frames, Hello, LinkNumbers, Order, Ordered, Report, RoomNumbers, Up};
 use super::host::SILENCE;
+use super::likes::{LikeBox, RoomTotals};
 use super::{
-    ConnKey, Delay, Fetch, HttpPart, HttpRequest, OVERLOADED, Overloaded, Piece, ReplyTo, ShardStatus, Tallies,
+    ConnKey, Delay, Fetch, HttpPart, HttpRequest, OVERLOADED, Overloaded, Piece, ReplyTo, Seen, ShardStatus, Tallies,
     ToWorker, Unheard, WorkerId, Workers,
 };
 use crate::admission::Admission;
@@ -71,13 +74,13 @@ pub struct Hub {
     /// Something is to be written, or the link's state changed.
     came: Condvar,
     stop: AtomicBool,
+    likes: LikeBox,
     batches: AtomicU64,
     useless: AtomicU64,
     bytes: AtomicU64,
     joined: AtomicU64,
 }
 
-#[derive(Default)]
 struct State {
     /// The link is there, and its hello was taken.
     up: bool,
@@ -86,6 +89,19 @@ struct State {
     rooms: HashMap<RoomId, Vec<Watch>>,
     /// Requests to control whose answer is not complete.
     requests: HashMap<ConnKey, Asked>,
+    /// Numbers the rounds of likes, and keeps those that the shard has not settled.
+    sender: Sender,
+    /// The box holds something.
+    likes_wait: bool,
+    /// Not before this the box is emptied.
+    likes_at: Instant,
+}
+
+impl State {
+    /// When the next round of likes leaves.
+    fn likes_due(&self) -> Option<Instant> {
+        (self.up && self.likes_wait && self.sender.may_send()).then_some(self.likes_at)
+    }
 }
 
 struct Asked {
@@ -131,14 +147,33 @@ pub fn start(
     tallies: Tallies,
     admission: Arc<Admission>,
 ) -> std::io::Result<(Arc<Hub>, Running)> {
-    let hub = Arc::new(Hub {
+    let draw = || BuildHasher::hash_one(&RandomState::new(), std::process::id());
+    let state = State {
+        up: false,
+        out: Vec::new(),
+        rooms: HashMap::new(),
+        requests: HashMap::new(),
+        sender: Sender::new(draw()),
+        likes_wait: false,
+        likes_at: Instant::now(),
+    };
+    let hub = Arc::new_cyclic(|hub: &Weak<Hub>| Hub {
+        likes: {
+            let hub = hub.clone();
+            LikeBox::new(draw(), move || {
+                if let Some(hub) = hub.upgrade() {
+                    hub.state().likes_wait = true;
+                    hub.came.notify_all();
+                }
+            })
+        },
         settings,
         workers,
         status: Arc::new(ShardStatus::new()),
         metrics,
         tallies,
         admission,
-        state: Mutex::default(),
+        state: Mutex::new(state),
         came: Condvar::new(),
         stop: AtomicBool::new(false),
         batches: AtomicU64::new(0),
@@ -154,6 +189,11 @@ pub fn start(
 impl Hub {
     pub fn status(&self) -> &Arc<ShardStatus> {
         &self.status
+    }
+
+    /// The process's likes. While the shard is away they are kept, as many as a round holds.
+    pub fn likes(&self) -> &LikeBox {
+        &self.likes
     }
 
     /// Waits until the shard takes commands. Errors: it does not within `limit`.
@@ -316,6 +356,11 @@ impl Hub {
             let mut state = self.state();
             state.up = true;
             state.out.clear();
+            // What an earlier link may have lost comes again under its number.
+            let unsettled: Vec<_> = state.sender.unsettled().cloned().collect();
+            for frame in unsettled {
+                self.write(&mut state, &Up::Likes(frame));
+            }
         }
         // Nothing was ever asked of it before its workers were told of an earlier one's end.
         if self.joined.load(Ordering::Relaxed) > 1 {
@@ -366,8 +411,10 @@ impl Hub {
             if let Some(report) = report {
                 self.write(&mut state, &Up::Report(report));
             }
+            self.send_likes(&mut state);
             while state.out.is_empty() && state.up && !self.stop.load(Ordering::Acquire) {
-                let left = report_at.saturating_duration_since(Instant::now());
+                let until = state.likes_due().map_or(report_at, |at| at.min(report_at));
+                let left = until.saturating_duration_since(Instant::now());
                 if left.is_zero() {
                     break;
                 }
@@ -385,6 +432,18 @@ impl Hub {
                 out = Vec::new();
             }
         }
+    }
+
+    /// Hands on what was gathered, once a tick; at the end without waiting for it.
+    fn send_likes(&self, state: &mut State) {
+        let (now, stops) = (Instant::now(), self.stop.load(Ordering::Acquire));
+        if !state.likes_due().is_some_and(|at| stops || at <= now) {
+            return;
+        }
+        state.likes_wait = false;
+        state.likes_at = now + likes::TICK;
+        let frame = state.sender.send(self.likes.take());
+        self.write(state, &Up::Likes(frame));
     }
 
     fn report(&self, reporter: &mut Reporter) -> Report {
@@ -449,10 +508,11 @@ impl Hub {
                 }
             }
             Down::Elsewhere(rooms) => {
-                for Elsewhere { room, viewers, held } in rooms {
+                for Elsewhere { room, viewers, held, people, counted } in rooms {
                     if let Some(tally) = self.tallies.find(&room) {
                         tally.elsewhere.store(viewers, Ordering::Relaxed);
                         tally.held_elsewhere.store(held, Ordering::Relaxed);
+                        tally.set_people(people.into(), counted.into());
                     }
                 }
             }
@@ -481,6 +541,14 @@ impl Hub {
             ToWorker::Resync(info) => {
                 self.give(&info.room, || ToWorker::Resync(info.clone()), &[]);
             }
+            ToWorker::LikesSettled { sender, number } => {
+                let mut state = self.state();
+                if state.sender.id() == sender {
+                    state.sender.settled(number);
+                    self.came.notify_all();
+                }
+            }
+            ToWorker::Tally(rooms) => self.give_totals(&rooms),
             ToWorker::Room { room, found } => {
                 let mut state = self.state();
                 let watches = state.rooms.get_mut(&room).map(Vec::as_mut_slice).unwrap_or_default();
@@ -544,6 +612,31 @@ impl Hub {
         true
     }
 
+    /// Gives each worker the totals of the rooms it watches. Who cannot take them gets those rooms' facts once more instead.
+    fn give_totals(&self, rooms: &[RoomTotals]) {
+        let mut state = self.state();
+        for worker in self.workers.ids() {
+            let watches = |room: &RoomId| {
+                let mut watches = state.rooms.get(room).into_iter().flatten();
+                watches.any(|w| w.worker == worker && w.stage == Stage::Watching)
+            };
+            let own: Vec<_> = rooms.iter().filter(|(room, _)| watches(room)).cloned().collect();
+            if own.is_empty() {
+                continue;
+            }
+            let own = Arc::new(own);
+            if self.workers.send(worker, ToWorker::Tally(own.clone())).is_ok() {
+                continue;
+            }
+            self.status.add_undelivered();
+            for (room, _) in own.iter() {
+                let watches = state.rooms.get_mut(room).into_iter().flatten();
+                watches.filter(|w| w.worker == worker).for_each(|w| w.stage = Stage::Joining);
+                self.write(&mut state, &Up::Subscribe { worker, room: room.clone() });
+            }
+        }
+    }
+
     fn deliver(&self, worker: WorkerId, mail: ToWorker) {
         // A worker that is so far behind lets its clients ask again.
         if self.workers.send(worker, mail).is_err() {
@@ -583,13 +676,20 @@ fn broken(fault: codec::Fault) -> std::io::Error {
 /// What was reported of each room, so that only changes are.
 #[derive(Default)]
 struct Reporter {
-    told: HashMap<RoomId, (u32, u32, u64, u64)>,
+    told: HashMap<RoomId, (Figures, Seen)>,
 }
+
+/// Viewers, those that count against a limit, delivered and skipped.
+type Figures = (u32, u32, u64, u64);
+
+/// What one report says of who watches: the rest is in the next one. A frame holds four times as much.
+const SEEN_BYTES_MAX: usize = 4 << 20;
 
 impl Reporter {
     fn changed(&mut self, tallies: &Tallies) -> Vec<RoomNumbers> {
         let all = tallies.all();
         let mut changed = Vec::new();
+        let mut bytes = 0;
         for (room, tally) in &all {
             let now = (
                 tally.here() as u32,
@@ -597,14 +697,24 @@ impl Reporter {
                 tally.delivered.load(Ordering::Relaxed),
                 tally.skipped.load(Ordering::Relaxed),
             );
-            if self.told.get(room).copied().unwrap_or_default() != now {
-                self.told.insert(room.clone(), now);
+            let seen = tally.seen();
+            let told = self.told.get(room);
+            let news = match told {
+                Some(told) => (told.0, &told.1) != (now, &seen),
+                None => (now, &seen) != ((0, 0, 0, 0), &Seen::default()),
+            };
+            if news && bytes < SEEN_BYTES_MAX {
+                bytes += match seen.users.parts() {
+                    Ok(marks) => 4 * marks.len(),
+                    Err(registers) => registers.len(),
+                };
+                self.told.insert(room.clone(), (now, seen.clone()));
                 let (viewers, held, delivered, skipped) = now;
-                changed.push(RoomNumbers { room: room.clone(), viewers, held, delivered, skipped });
+                changed.push(RoomNumbers { room: room.clone(), viewers, held, delivered, skipped, seen });
             }
         }
         // A room whose tally was given up holds nobody and counted nothing.
-        self.told.retain(|room, told| {
+        self.told.retain(|room, (told, _)| {
             let stays = all.contains_key(room);
             if !stays && (told.0 > 0 || told.1 > 0) {
                 changed.push(RoomNumbers {
@@ -613,6 +723,7 @@ impl Reporter {
                     held: 0,
                     delivered: told.2,
                     skipped: told.3,
+                    seen: Seen::default(),
                 });
             }
             stays

@@ -13,12 +13,13 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use grandstand_core::ids::Position;
+use grandstand_core::likes::Frame;
 use grandstand_core::names::RoomId;
 use grandstand_core::owner::Owner;
 use grandstand_core::owner::answer::{Answer, Failure, Output};
 use grandstand_core::owner::command::Command;
 use grandstand_core::owner::view::RoomView;
-use grandstand_core::record::{Body, Record, Room};
+use grandstand_core::record::{Body, Record, Room, Tally};
 use grandstand_core::reject::{Code, Reject};
 use grandstand_core::time::{Mono, Wall};
 use grandstand_store::fault::{Refusal, WriteFault};
@@ -26,9 +27,10 @@ use slab::Slab;
 use tokio::sync::oneshot;
 
 use crate::clock;
+use crate::link::likes::{LikeBox, RoomTotals};
 use crate::link::{
-    Batch, NoRoom, OwnerBox, ReadRefused, ReplyTo, RoomDetail, RoomInfo, ShardStatus, SnapshotView, ToOwner, ToWorker,
-    WorkerId, Workers,
+    Batch, NoRoom, OwnerBox, ReadRefused, ReplyTo, RoomDetail, RoomInfo, ShardStatus, SnapshotView, Tallies, ToOwner,
+    ToWorker, WorkerId, Workers,
 };
 use crate::shard::facts::Facts;
 use crate::shard::keeper::Keep;
@@ -41,6 +43,9 @@ pub struct Task {
     pub retention_days: u32,
     pub retention_header_days: u32,
     pub mail: Arc<OwnerBox>,
+    pub likes: Arc<LikeBox>,
+    /// How many watch, over all gateways.
+    pub tallies: Tallies,
     pub status: Arc<ShardStatus>,
     pub facts: Arc<Facts>,
     pub workers: Workers,
@@ -89,12 +94,22 @@ pub struct State {
     waiting: Vec<Waiting>,
     in_flight_since: Option<Instant>,
     hold: Option<Hold>,
+    /// Likes of this process wait in their box for the next tally.
+    likes_wait: bool,
+    /// Who hands on likes: where it is, and up to which of its frames it is to be told that they are settled.
+    senders: BTreeMap<u64, LikeSender>,
     /// Set while the log has no space: no command is taken before it.
     probe_at: Option<Instant>,
     checkpoint_at: Option<Instant>,
     records_since_checkpoint: u64,
     retention_at: Option<Instant>,
     stopping: bool,
+}
+
+#[derive(Default)]
+struct LikeSender {
+    home: Option<WorkerId>,
+    settled: Option<u64>,
 }
 
 /// What found a worker's mailbox full.
@@ -166,6 +181,13 @@ impl Task {
             for (reply, command) in mail.priority.into_iter().chain(mail.publishes) {
                 self.submit(reply, command, mono, wall);
             }
+            if self.state.stopping {
+                self.owner.hurry_tally();
+            }
+            if self.state.likes_wait && self.owner.next_tally() <= mono {
+                self.state.likes_wait = false;
+                self.owner.take_likes(Frame { from: None, rooms: self.likes.take() }, mono, wall);
+            }
             if self.owner.next_deadline().is_some_and(|at| at <= mono) {
                 self.owner.on_deadline(mono, wall);
             }
@@ -183,10 +205,12 @@ impl Task {
         let state = &self.state;
         let owner = self.owner.next_deadline().map(|at| Instant::now() + at.since(clock::mono()));
         let waiting = state.waiting.iter().map(|w| w.until).min();
-        let lost = (!state.lost.is_empty()).then(|| Instant::now() + LOST_RETRY);
+        let likes = state.likes_wait.then(|| Instant::now() + self.owner.next_tally().since(clock::mono()));
+        let lost = (!state.lost.is_empty() || state.senders.values().any(|s| s.settled.is_some()))
+            .then(|| Instant::now() + LOST_RETRY);
         let hold = state.hold.as_ref().map(|hold| hold.until);
         let probe = state.probe_at.map(|at| at + self.times.probe_quiet);
-        [owner, waiting, lost, hold, probe, state.checkpoint_at, state.retention_at].into_iter().flatten().min()
+        [owner, waiting, likes, lost, hold, probe, state.checkpoint_at, state.retention_at].into_iter().flatten().min()
     }
 
     fn link(&mut self, item: ToOwner) {
@@ -210,6 +234,7 @@ impl Task {
                 });
                 let workers = &self.workers;
                 self.state.lost.retain(|(worker, _), _| workers.home(*worker) != home);
+                self.state.senders.retain(|_, sender| sender.home != Some(home));
             }
             ToOwner::Snapshot { room, min, reply } => {
                 if self.owner.head() < min {
@@ -222,8 +247,16 @@ impl Task {
                 let _ = reply.send(self.detail(&room).ok_or(ReadRefused::NoRoom));
             }
             ToOwner::Rooms { reply } => {
-                let rooms = self.owner.rooms().map(detail_of).collect();
+                let rooms = self.owner.rooms().map(|view| self.detail_of(view)).collect();
                 let _ = reply.send(rooms);
+            }
+            ToOwner::LikesWait => self.state.likes_wait = true,
+            ToOwner::Likes { home, frame } => {
+                if let Some((sender, _)) = frame.from {
+                    self.state.senders.entry(sender).or_default().home = Some(home);
+                }
+                let (mono, wall) = (clock::mono(), clock::wall());
+                self.owner.take_likes(frame, mono, wall);
             }
             ToOwner::Stop => self.state.stopping = true,
         }
@@ -341,12 +374,17 @@ impl Task {
         let mut committed: Vec<Arc<Record>> = Vec::new();
         let mut verdicts = Vec::new();
         let mut answers = Vec::new();
+        let mut settled = false;
         while let Some(output) = self.owner.poll() {
             match output {
                 Output::Answer { tag, answer } => answers.push((tag, answer)),
                 Output::Committed(record) => committed.push(record),
                 // No classifier is configured: the policy decides as for one that did not answer in time.
                 Output::NeedVerdict { tag, .. } => verdicts.push(tag),
+                Output::LikesSettled { sender, number } => {
+                    self.state.senders.entry(sender).or_default().settled = Some(number);
+                    settled = true;
+                }
             }
         }
         if !committed.is_empty() {
@@ -358,6 +396,9 @@ impl Task {
         }
         if !committed.is_empty() {
             self.fan_out(&committed);
+        }
+        if settled {
+            self.tell_settled();
         }
         if !verdicts.is_empty() {
             for tag in verdicts {
@@ -373,7 +414,9 @@ impl Task {
         let views = touched.into_iter().filter_map(|room| self.owner.room(room));
         self.facts.advance(self.owner.head(), self.owner.epochs(), views);
         self.status.set_head(self.owner.head());
-        self.status.add_accepted(committed.iter().filter(|r| !matches!(r.body, Body::EpochStart)).count() as u64);
+        self.status.add_accepted(
+            committed.iter().filter(|r| !matches!(r.body, Body::EpochStart | Body::Tally(_))).count() as u64,
+        );
         self.state.records_since_checkpoint += committed.len() as u64;
         if !self.state.waiting.is_empty() {
             self.wake_snapshots();
@@ -384,6 +427,10 @@ impl Task {
     fn fan_out(&mut self, committed: &[Arc<Record>]) {
         let mut rooms: BTreeMap<&RoomId, Vec<&Arc<Record>>> = BTreeMap::new();
         for record in committed {
+            if let Body::Tally(tally) = &record.body {
+                self.tell_totals(tally);
+                self.status.set_likes(self.owner.likes_counted(), self.owner.uncounted());
+            }
             if let Some(room) = &record.room
                 && self.state.subscribers.contains_key(room)
             {
@@ -412,6 +459,47 @@ impl Task {
         }
     }
 
+    /// The totals that a tally made durable, each room's to its subscribers: one item a home.
+    fn tell_totals(&mut self, tally: &Tally) {
+        self.status.add_tally();
+        let mut by_home: BTreeMap<WorkerId, Vec<RoomTotals>> = BTreeMap::new();
+        for (room, totals) in &tally.rooms {
+            for home in self.state.subscribers.get(room).into_iter().flatten() {
+                if !self.state.lost.contains_key(&(*home, room.clone())) {
+                    by_home.entry(*home).or_default().push((room.clone(), totals.clone()));
+                }
+            }
+        }
+        for (home, rooms) in by_home {
+            let rooms = Arc::new(rooms);
+            if self.workers.send(home, ToWorker::Tally(rooms.clone())).is_err() {
+                self.status.add_undelivered();
+                // The facts they are given once there is room hold the totals.
+                let lost = rooms.iter().map(|(room, _)| ((home, room.clone()), Lost::Batch));
+                self.state.lost.extend(lost);
+            }
+        }
+    }
+
+    /// Tells those who hand on likes what they may let go of; who cannot hear it is told with the next chores.
+    fn tell_settled(&mut self) {
+        self.status.set_likes(self.owner.likes_counted(), self.owner.uncounted());
+        self.state.senders.retain(|id, sender| {
+            let Some(home) = sender.home else { return false };
+            if let Some(number) = sender.settled
+                && self.workers.send(home, ToWorker::LikesSettled { sender: *id, number }).is_ok()
+            {
+                sender.settled = None;
+            }
+            true
+        });
+    }
+
+    /// How many viewers a room has, over all gateways, as of a second ago.
+    fn viewers(&self, room: &RoomId) -> u64 {
+        self.tallies.find(room).map_or(0, |tally| tally.viewers())
+    }
+
     fn answer(&mut self, reply: ReplyTo, answer: Answer) {
         match reply {
             ReplyTo::Conn { conn, request } => {
@@ -428,6 +516,9 @@ impl Task {
     fn chores(&mut self) {
         let now = Instant::now();
         self.tell_lost();
+        if self.state.senders.values().any(|sender| sender.settled.is_some()) {
+            self.tell_settled();
+        }
         // With nobody publishing nothing would ever find out that there is room again: the next publish may.
         if self.state.probe_at.is_some_and(|at| at + self.times.probe_quiet <= now) {
             self.state.probe_at = None;
@@ -515,17 +606,32 @@ impl Task {
     fn info(&self, room: &RoomId) -> Option<Arc<RoomInfo>> {
         let log = info::Log { head: self.owner.head(), epochs: self.owner.epochs() };
         match self.owner.room(room) {
-            Some(view) => Some(info::of(room, view.settings.clone(), log, (view.last_event, view.pseq, view.wide))),
+            Some(view) => {
+                let facts = (view.last_event, view.pseq, view.wide, view.likes.clone());
+                Some(info::of(room, view.settings.clone(), log, facts))
+            }
             None if self.create_on_use => {
                 let settings = Arc::new(Room::fresh(room.as_str()));
-                Some(info::of(room, settings, log, (Position::START, Default::default(), false)))
+                Some(info::of(room, settings, log, (Position::START, Default::default(), false, Default::default())))
             }
             None => None,
         }
     }
 
     fn detail(&self, room: &RoomId) -> Option<RoomDetail> {
-        self.owner.room(room).map(detail_of)
+        self.owner.room(room).map(|view| self.detail_of(view))
+    }
+
+    fn detail_of(&self, view: &RoomView) -> RoomDetail {
+        RoomDetail {
+            room: view.room.clone(),
+            settings: view.settings.clone(),
+            last_event: view.last_event,
+            pseq: view.pseq,
+            accepted: view.accepted,
+            likes: view.likes.clone(),
+            viewers: self.viewers(&view.room),
+        }
     }
 
     fn snapshot(&self, room: &RoomId) -> Result<Arc<SnapshotView>, ReadRefused> {
@@ -545,15 +651,5 @@ impl Task {
             policy_version: view.map_or(1, |v| v.policy_version),
             info,
         }))
-    }
-}
-
-fn detail_of(view: &RoomView) -> RoomDetail {
-    RoomDetail {
-        room: view.room.clone(),
-        settings: view.settings.clone(),
-        last_event: view.last_event,
-        pseq: view.pseq,
-        accepted: view.accepted,
     }
 }

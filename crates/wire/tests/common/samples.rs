@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use grandstand_core::ids::{Epoch, EventId, Pseq, Revision, Seq};
-use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
+use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::record::{
     Audience, Audit, Ban, Body, Comment, Config, Crowd, Gift, Policy, RAW, Record, Retract, RetractTarget, Room,
-    RoomState, Score, ScoreKind, ScoreState, Source, Verdict, Won,
+    RoomState, Score, ScoreKind, ScoreState, Source, Tally, Verdict, Won,
 };
 use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::sampler::switch::Sampling;
@@ -104,6 +104,7 @@ pub fn samples() -> Vec<(&'static str, Record)> {
     settings.merge_ms = Some(0);
     settings.slow_mode_until = Some(Wall(0));
     settings.version = 9;
+    let quiet = Room { like_rate: 0, version: 11, ..settings.clone() };
     let short = Room { comment_age_ms: Some(500), version: 10, ..settings.clone() };
     let mut from_raw = record(4, Body::Comment(bare.clone()));
     from_raw.source = Some(Source { log: "raw".into(), id: id(77) });
@@ -142,6 +143,19 @@ pub fn samples() -> Vec<(&'static str, Record)> {
     let mut audit = record(17, Body::Audit(Audit { what: "ban".into(), justification: "third warning".into() }));
     audit.user = UserId::parse("mod_1");
     audit.audience = Audience::Nobody;
+    let kind = |name| LikeKind::parse(name).unwrap();
+    let mut tally = record(
+        27,
+        Body::Tally(Tally {
+            rooms: vec![
+                (RoomId::parse("a").unwrap(), [(kind("like"), 1)].into()),
+                (room(), [(kind("heart"), 48_213), (kind("like"), 1 << 40)].into()),
+            ],
+            senders: vec![(7, 1), (u64::MAX, 300)],
+        }),
+    );
+    tally.room = None;
+    tally.audience = Audience::Nobody;
     vec![
         ("epoch_start", record(0, Body::EpochStart)),
         ("comment", record(2, Body::Comment(comment))),
@@ -211,5 +225,7 @@ pub fn samples() -> Vec<(&'static str, Record)> {
             record(24, Body::Config(Config { sampled: Some(false), cap: Some(50), ..Config::default() })),
         ),
         ("room_sampling", record(25, Body::Room(sampled.into()))),
+        ("room_like_rate", record(26, Body::Room(quiet.into()))),
+        ("tally", tally),
     ]
 }

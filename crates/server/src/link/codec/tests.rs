@@ -6,7 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use grandstand_core::admission::Limit;
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Partition, Position, Pseq, Revision, Seq};
-use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
+use grandstand_core::likes::{Frame, RoomLikes};
+use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::owner::answer::Answer;
 use grandstand_core::owner::command::{Author, Publish, Standing};
 use grandstand_core::record::{Audience, Lane, RetractTarget, Room};
@@ -16,6 +17,7 @@ use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::sampler::switch::Sampling;
 use grandstand_core::sampler::{Rules, Weights};
 use grandstand_core::time::Wall;
+use grandstand_core::viewer::people::People;
 use grandstand_core::viewer::resume::{self, Reason};
 use grandstand_core::viewer::walk::Skipped;
 
@@ -25,8 +27,8 @@ use super::{
 };
 use crate::admission::Change;
 use crate::link::{
-    Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, ToWorker, Won,
-    WorkerId,
+    Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, Seen, ToWorker,
+    Won, WorkerId,
 };
 
 fn room() -> RoomId {
@@ -102,7 +104,7 @@ fn info() -> Arc<RoomInfo> {
         last_event: Position::START,
         pseq: Pseq(3),
         config_json: "{}".into(),
-        counters_json: "{\"viewers\":0}".into(),
+        likes: [(LikeKind::plain(), u64::MAX)].into(),
         pinned_json: "[1]".into(),
         banners_json: "[]".into(),
         wide: true,
@@ -112,6 +114,10 @@ fn info() -> Arc<RoomInfo> {
 fn head() -> http::response::Parts {
     let response = http::Response::builder().status(429).header("retry-after", "1").header("vary", "origin");
     response.header("vary", "accept").body(()).unwrap().into_parts().0
+}
+
+fn seen(n: u32) -> Seen {
+    Seen { viewers: n + 2, anonymous: 2, users: People::of(0..n) }
 }
 
 fn ups() -> Vec<Up> {
@@ -129,7 +135,10 @@ fn ups() -> Vec<Up> {
     };
     let request = http::Request::builder().method("POST").uri("/v1/guest?x=%20").header("host", "a").header("x", "1");
     let request = request.header("x", "2").body(Bytes::from_static(b"{\0}")).unwrap();
-    let rooms = vec![RoomNumbers { room: room(), viewers: 1, held: 2, delivered: u64::MAX, skipped: 0 }];
+    let rooms = vec![RoomNumbers { room: room(), viewers: 1, held: 2, delivered: u64::MAX, skipped: 0, seen: seen(3) }];
+    let many = vec![RoomNumbers { room: room(), viewers: 1, held: 2, delivered: 1, skipped: 0, seen: seen(2_000) }];
+    let users = vec![(UserId::parse("u").unwrap(), 7), (UserId::parse("zoë").unwrap(), u32::MAX)];
+    let likes = [RoomLikes { room: room(), kinds: vec![(LikeKind::plain(), users)] }].into();
     let link = LinkNumbers { batches: 1, useless: 2, bytes: 3, joined: 4 };
     vec![
         Up::Hello(Hello { version: VERSION, build: "0.1.0".into(), process: 63, n_workers: 254, pid: 7 }),
@@ -143,6 +152,8 @@ fn ups() -> Vec<Up> {
         Up::HttpLeft { conn: conn() },
         Up::HttpGone { conn: conn() },
         Up::Report(Report { numbers: vec![0, u64::MAX], link, rooms }),
+        Up::Report(Report { numbers: vec![], link, rooms: many }),
+        Up::Likes(Frame { from: Some((u64::MAX, 1)), rooms: likes }),
     ]
 }
 
@@ -183,6 +194,8 @@ fn mails() -> Vec<ToWorker> {
         ToWorker::Batch(Arc::new(Batch { room: room(), pieces: pieces() })),
         ToWorker::Settings(info()),
         ToWorker::Resync(info()),
+        ToWorker::Tally(Arc::new(vec![(room(), [(LikeKind::plain(), 1)].into())])),
+        ToWorker::LikesSettled { sender: u64::MAX, number: 3 },
         ToWorker::Page { conn, request, room: room(), answer: Ok(page()) },
     ];
     all.extend(refusals.map(|r| ToWorker::Page { conn, request, room: room(), answer: Err(r) }));
@@ -205,7 +218,7 @@ fn order(what: Ordered) -> Down {
 
 fn downs() -> Vec<Down> {
     let status = Status { ready: true, no_space: false, head: at(3), epoch: None, durability: "interval" };
-    let elsewhere = vec![Elsewhere { room: room(), viewers: u32::MAX, held: 0 }];
+    let elsewhere = vec![Elsewhere { room: room(), viewers: u32::MAX, held: 0, people: 7, counted: 8 }];
     let fixed = [
         Down::Welcome,
         Down::Refused("another build".into()),

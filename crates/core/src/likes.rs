@@ -1,0 +1,360 @@
+//! Likes: counted, never kept one by one. What a gateway gathers between two ticks, and how it is handed on so that nothing
+//! of it is counted twice.
+//!
+//! Like the collection in a church: each pew puts its coins into one bag, the bags are emptied once a round, and only the
+//! sum is ever read out. A [`Gatherer`] is the bag: who gave how many of which kind in which room since the last round. A
+//! [`Sender`] numbers the bags and keeps each until it is told that it was counted; the owner passes over a number it has
+//! counted already. What is written into the log is the room's total, so reading it twice is reading it once.
+//!
+//! It never lets a user give more than the room's rate, and never takes more than a bounded table holds: past it a like is
+//! refused, not forgotten. The awkward case is a link that broke behind a frame: the frame is sent again under its number.
+//!
+//! Numbers: 50 likes an operation, 20 a second and five seconds' worth at once for a user of a room (people tap 5 to 15 times
+//! a second), 8 kinds a room, a tick of 100 ms (docs/decisions/0025-likes.md).
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::hash::Seeded;
+use crate::names::{LikeKind, RoomId, UserId};
+use crate::rate::{Gcra, Limit};
+use crate::routing::stable_hash;
+use crate::time::{Mono, Wall};
+
+/// Likes of one operation.
+pub const PER_OP_MAX: u32 = 50;
+/// Kinds that a room counts; a further one is refused.
+pub const KINDS_MAX: usize = 8;
+/// Likes a second of one user in one room, where the room does not say otherwise.
+pub const RATE: u32 = 20;
+pub const RATE_MAX: u32 = 1_000;
+/// So many seconds' worth may come at once.
+const BURST_SECONDS: u32 = 5;
+/// Between two hand-overs of a gateway, and between two tallies of an owner.
+pub const TICK: Duration = Duration::from_millis(100);
+/// (room, kind, user) of one round: at 26 bytes an entry a frame is below 2 MiB.
+pub const ENTRIES_MAX: usize = 65_536;
+/// Users whose rate is remembered; each is forgotten when its likes are paid for.
+pub const METERED_MAX: usize = 262_144;
+/// Frames of a sender that are not settled yet. With one a tick that is a commit of most of a second.
+pub const UNSETTLED_MAX: usize = 8;
+/// Senders whose last number is remembered, the longest silent one going first.
+pub const SENDERS_MAX: usize = 256;
+
+/// A room's likes by kind, kinds in order.
+pub type Totals = Arc<[(LikeKind, u64)]>;
+
+/// What one user may give in a room with this setting. `burst` is stretched where frames come unevenly.
+pub fn limit(like_rate: u32, stretch: Duration) -> Limit {
+    let seconds = BURST_SECONDS + stretch.as_secs() as u32;
+    Limit { per_second: like_rate.max(1), burst: (like_rate * seconds).max(PER_OP_MAX) }
+}
+
+/// The higher of two totals, kind by kind.
+pub fn highest(one: &Totals, other: &Totals) -> Totals {
+    if one.is_empty() {
+        return other.clone();
+    }
+    let mut all: BTreeMap<LikeKind, u64> = one.iter().cloned().collect();
+    for (kind, total) in other.iter() {
+        let known = all.entry(kind.clone()).or_default();
+        *known = (*known).max(*total);
+    }
+    all.into_iter().collect()
+}
+
+/// One room's likes of one round: for each kind, who gave how many. Kinds and users in order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RoomLikes {
+    pub room: RoomId,
+    pub kinds: Vec<(LikeKind, Vec<(UserId, u32)>)>,
+}
+
+/// One round of one gateway, all its rooms.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Frame {
+    /// The sender's own number and the frame's; `None` from within the owner's process, which ends with it.
+    pub from: Option<(u64, u64)>,
+    pub rooms: Arc<[RoomLikes]>,
+}
+
+/// How far a sender's frames are counted, and when the last of them was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Counted {
+    pub number: u64,
+    pub at: Wall,
+}
+
+/// Why likes are not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotTaken {
+    /// The user's rate; wait so long.
+    Rate(Duration),
+    /// The table holds what it may.
+    Full,
+}
+
+/// How much each user has given lately, in each room. A user and a room are told apart by a hash of 64 bits.
+#[derive(Clone, Debug)]
+pub struct Meter {
+    rates: HashMap<u64, Gcra, Seeded>,
+    /// When it holds so many, the idle ones are forgotten.
+    sweep_at: usize,
+}
+
+impl Meter {
+    pub fn new(hasher: Seeded) -> Meter {
+        Meter { rates: HashMap::with_hasher(hasher), sweep_at: 1_024 }
+    }
+
+    /// Takes all of `n` or nothing.
+    pub fn take(&mut self, room: &RoomId, user: &UserId, n: u32, limit: Limit, now: Mono) -> Result<(), NotTaken> {
+        let rate = self.rate(room, user, now).ok_or(NotTaken::Full)?;
+        rate.take_many(n, limit, now).map_err(NotTaken::Rate)
+    }
+
+    /// Takes as many of `n` as the rate leaves.
+    pub fn take_upto(&mut self, room: &RoomId, user: &UserId, n: u32, limit: Limit, now: Mono) -> u32 {
+        self.rate(room, user, now).map_or(0, |rate| rate.take_upto(n, limit, now))
+    }
+
+    fn rate(&mut self, room: &RoomId, user: &UserId, now: Mono) -> Option<&mut Gcra> {
+        let key = stable_hash(room.as_str().as_bytes()) ^ stable_hash(user.as_str().as_bytes()).rotate_left(1);
+        if self.rates.len() >= self.sweep_at && !self.rates.contains_key(&key) {
+            self.rates.retain(|_, rate| !rate.is_idle(now));
+            if self.rates.len() >= METERED_MAX {
+                return None;
+            }
+            // Twice what is left, so that sweeping costs each user a fixed number of looks.
+            self.sweep_at = (2 * self.rates.len()).clamp(1_024, METERED_MAX);
+        }
+        Some(self.rates.entry(key).or_default())
+    }
+}
+
+/// The likes of one round of one process.
+#[derive(Clone, Debug)]
+pub struct Gatherer {
+    rooms: BTreeMap<RoomId, BTreeMap<LikeKind, BTreeMap<UserId, u32>>>,
+    n_entries: usize,
+    meter: Meter,
+}
+
+impl Gatherer {
+    pub fn new(hasher: Seeded) -> Gatherer {
+        Gatherer { rooms: BTreeMap::new(), n_entries: 0, meter: Meter::new(hasher) }
+    }
+
+    /// `user` likes the room `n` times. Errors: nothing is taken.
+    pub fn like(
+        &mut self,
+        room: &RoomId,
+        kind: &LikeKind,
+        user: &UserId,
+        n: u32,
+        limit: Limit,
+        now: Mono,
+    ) -> Result<(), NotTaken> {
+        let kinds = self.rooms.get_mut(room);
+        let given = kinds.and_then(|kinds| kinds.get_mut(kind)).and_then(|users| users.get_mut(user));
+        if let Some(given) = given {
+            self.meter.take(room, user, n, limit, now)?;
+            *given = given.saturating_add(n);
+            return Ok(());
+        }
+        if self.n_entries >= ENTRIES_MAX {
+            return Err(NotTaken::Full);
+        }
+        self.meter.take(room, user, n, limit, now)?;
+        self.n_entries += 1;
+        let kinds = self.rooms.entry(room.clone()).or_default();
+        kinds.entry(kind.clone()).or_default().insert(user.clone(), n);
+        Ok(())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.n_entries == 0
+    }
+
+    /// All that was gathered since the last call; rates stay.
+    pub fn take(&mut self) -> Arc<[RoomLikes]> {
+        self.n_entries = 0;
+        let rooms = std::mem::take(&mut self.rooms).into_iter();
+        let of_room = |(room, kinds): (RoomId, BTreeMap<LikeKind, BTreeMap<UserId, u32>>)| RoomLikes {
+            room,
+            kinds: kinds.into_iter().map(|(kind, users)| (kind, users.into_iter().collect())).collect(),
+        };
+        rooms.map(of_room).collect()
+    }
+}
+
+/// A gateway process's end of the hand-over.
+#[derive(Clone, Debug)]
+pub struct Sender {
+    /// What no other process ever has.
+    id: u64,
+    last: u64,
+    unsettled: VecDeque<Frame>,
+}
+
+impl Sender {
+    pub fn new(id: u64) -> Sender {
+        Sender { id, last: 0, unsettled: VecDeque::new() }
+    }
+
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Whether one more frame may be under way.
+    pub fn may_send(&self) -> bool {
+        self.unsettled.len() < UNSETTLED_MAX
+    }
+
+    /// Numbers a round; it is kept until it is settled. Panics: when too many are under way already.
+    pub fn send(&mut self, rooms: Arc<[RoomLikes]>) -> Frame {
+        assert!(self.may_send(), "a round waits until one before it is settled");
+        self.last += 1;
+        let frame = Frame { from: Some((self.id, self.last)), rooms };
+        self.unsettled.push_back(frame.clone());
+        frame
+    }
+
+    /// All up to this number are counted, or refused for good.
+    pub fn settled(&mut self, number: u64) {
+        while self.unsettled.front().is_some_and(|f| f.from.is_some_and(|(_, n)| n <= number)) {
+            self.unsettled.pop_front();
+        }
+    }
+
+    /// What a new link is given first, oldest first.
+    pub fn unsettled(&self) -> impl Iterator<Item = &Frame> {
+        self.unsettled.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
+
+    use super::{ENTRIES_MAX, Gatherer, Meter, NotTaken, PER_OP_MAX, Sender, Totals, highest, limit};
+    use crate::hash::Seeded;
+    use crate::names::{LikeKind, RoomId, UserId};
+    use crate::time::Mono;
+
+    fn room(name: &str) -> RoomId {
+        RoomId::parse(name).unwrap()
+    }
+    fn user(n: usize) -> UserId {
+        UserId::parse(&format!("u{n}")).unwrap()
+    }
+    fn kind(name: &str) -> LikeKind {
+        LikeKind::parse(name).unwrap()
+    }
+    fn totals(all: &[(&str, u64)]) -> Totals {
+        all.iter().map(|(name, n)| (kind(name), *n)).collect()
+    }
+
+    #[test]
+    fn a_round_holds_each_users_likes_once_and_leaves_nothing_behind() {
+        let mut gatherer = Gatherer::new(Seeded(1));
+        let limit = limit(20, Duration::ZERO);
+        for (r, k, u, n) in [("b", "like", 1, 5), ("a", "like", 2, 1), ("b", "like", 1, 7), ("b", "heart", 1, 2)] {
+            gatherer.like(&room(r), &kind(k), &user(u), n, limit, Mono(0)).unwrap();
+        }
+        let round = gatherer.take();
+        let of = |at: usize| round[at].kinds.iter().map(|(k, u)| (k.as_str(), u.clone())).collect::<Vec<_>>();
+        assert_eq!(of(0), [("like", vec![(user(2), 1)])]);
+        assert_eq!(of(1), [("heart", vec![(user(1), 2)]), ("like", vec![(user(1), 12)])]);
+        assert!(gatherer.is_empty() && gatherer.take().is_empty());
+    }
+
+    #[test]
+    fn a_full_table_refuses_new_entries_and_takes_more_of_those_it_has() {
+        let mut gatherer = Gatherer::new(Seeded(1));
+        let limit = limit(20, Duration::ZERO);
+        let mut like = |n: usize| gatherer.like(&room("a"), &kind("like"), &user(n), 1, limit, Mono(0));
+        for n in 0..ENTRIES_MAX {
+            like(n).unwrap();
+        }
+        assert_eq!(like(ENTRIES_MAX), Err(NotTaken::Full));
+        assert_eq!(like(7), Ok(()));
+    }
+
+    #[test]
+    fn a_frame_is_kept_until_it_is_settled() {
+        let mut sender = Sender::new(9);
+        let rooms = Gatherer::new(Seeded(0)).take();
+        let numbers: Vec<_> = (0..3).map(|_| sender.send(rooms.clone()).from).collect();
+        assert_eq!(numbers, [Some((9, 1)), Some((9, 2)), Some((9, 3))]);
+        sender.settled(2);
+        assert_eq!(sender.unsettled().map(|f| f.from).collect::<Vec<_>>(), [Some((9, 3))]);
+        sender.settled(1);
+        assert_eq!(sender.unsettled().count(), 1);
+    }
+
+    #[test]
+    fn totals_never_fall() {
+        let one = totals(&[("heart", 4), ("like", 9)]);
+        let other = totals(&[("fire", 1), ("like", 7)]);
+        assert_eq!(highest(&one, &other), totals(&[("fire", 1), ("heart", 4), ("like", 9)]));
+        assert_eq!(highest(&Totals::default(), &other), other);
+    }
+
+    #[test]
+    fn an_operation_of_the_largest_size_passes_at_any_rate() {
+        for rate in [1, 2, 20, 1_000] {
+            let mut meter = Meter::new(Seeded(3));
+            let all = meter.take(&room("a"), &user(1), PER_OP_MAX, limit(rate, Duration::ZERO), Mono(0));
+            assert_eq!(all, Ok(()), "{rate}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nobody_gives_more_than_the_rate_over_any_span(
+            rate in 1u32..100,
+            taps in proptest::collection::vec((1u32..=50, 0u64..2_000_000), 1..200),
+            upto in proptest::prelude::any::<bool>(),
+        ) {
+            let mut meter = Meter::new(Seeded(1));
+            let limit = limit(rate, Duration::ZERO);
+            let (mut now, mut given) = (0u64, Vec::new());
+            for (n, pause) in taps {
+                now += pause;
+                let taken = if upto {
+                    meter.take_upto(&room("a"), &user(1), n, limit, Mono(now))
+                } else if meter.take(&room("a"), &user(1), n, limit, Mono(now)).is_ok() {
+                    n
+                } else {
+                    0
+                };
+                prop_assert!(taken <= n);
+                given.push((now, u64::from(taken)));
+            }
+            for from in 0..given.len() {
+                let mut sum = 0;
+                for (at, n) in &given[from..] {
+                    sum += n;
+                    // One more for the rounding of the interval to whole microseconds.
+                    let may = u64::from(limit.burst) + (at - given[from].0) * u64::from(rate) / 999_000 + 1;
+                    prop_assert!(sum <= may, "{sum} within {} us, at most {may}", at - given[from].0);
+                }
+            }
+        }
+
+        #[test]
+        fn one_users_likes_never_take_anothers(n in 1usize..40) {
+            let mut meter = Meter::new(Seeded(1));
+            let limit = limit(20, Duration::ZERO);
+            for u in 0..n {
+                for r in ["a", "b"] {
+                    prop_assert_eq!(meter.take_upto(&room(r), &user(u), 1_000, limit, Mono(5)), limit.burst);
+                }
+            }
+        }
+    }
+}
