@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use grandstand_core::ids::{EventId, Position, Pseq, Revision};
-use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
+use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::record::{Audience, Body, Lane, Record, RetractTarget};
 use grandstand_core::time::Wall;
 use grandstand_core::viewer::walk::Skipped;
@@ -34,6 +34,8 @@ pub struct Weight {
     /// Told that their owner is away.
     pub paused: u64,
     pub survived: Survived,
+    /// Tellings of a room's likes.
+    pub totals: u64,
 }
 
 struct Log<'a> {
@@ -54,6 +56,7 @@ pub fn check(
     check_log(&log, clocks_jump, &mut found);
     check_answers(&log, history, &mut found, &mut weight);
     check_viewers(&log, history, &mut found, &mut weight);
+    check_likes(&log, history, finals, &mut found, &mut weight);
     let tops = tops_at(&log, Position::new((1 << 53) - 1).expect("below the limit"));
     for (room, shot) in finals {
         check_snapshot(&log, shot, &mut found);
@@ -285,6 +288,78 @@ fn check_viewers(log: &Log<'_>, history: &[Line], found: &mut Violations, weight
                 }
             }
             Seen::Asked(_) | Seen::Acked { .. } | Seen::Refused(_) => {}
+            Seen::Liked { .. } | Seen::LikesAtRisk { .. } | Seen::Totals { .. } => {}
+        }
+    }
+}
+
+/// Totals never fall, are never more than was taken at the doors, and in the end are all of it but what died with a gateway.
+fn check_likes(
+    log: &Log<'_>,
+    history: &[Line],
+    finals: &BTreeMap<RoomId, Arc<Snapshot>>,
+    found: &mut Violations,
+    weight: &mut Weight,
+) {
+    type Counts = BTreeMap<LikeKind, u64>;
+    fn rise(known: &mut Counts, totals: &[(LikeKind, u64)], who: &dyn std::fmt::Display, found: &mut Violations) {
+        let now: Counts = totals.iter().cloned().collect();
+        for (kind, n) in known.iter() {
+            if now.get(kind).is_none_or(|now| now < n) {
+                found.push(format!("likes: {who} had {n} of {kind} and then {:?}", now.get(kind)));
+            }
+        }
+        *known = now;
+    }
+    let mut logged: BTreeMap<&RoomId, Counts> = BTreeMap::new();
+    for record in &log.valid {
+        if let Body::Tally(tally) = &record.body {
+            for (room, totals) in &tally.rooms {
+                rise(logged.entry(room).or_default(), totals, &format!("the log of {room}"), found);
+            }
+        }
+    }
+    let mut taken: BTreeMap<(&RoomId, &LikeKind), u64> = BTreeMap::new();
+    let mut at_risk: BTreeMap<(&RoomId, &LikeKind), u64> = BTreeMap::new();
+    let mut told: BTreeMap<ClientIdx, (&RoomId, Counts)> = BTreeMap::new();
+    for line in history {
+        match &line.seen {
+            Seen::Liked { room, kind, n } => *taken.entry((room, kind)).or_default() += u64::from(*n),
+            Seen::LikesAtRisk { room, kind, n } => *at_risk.entry((room, kind)).or_default() += u64::from(*n),
+            Seen::Totals { client, room, totals, first } => {
+                weight.totals += 1;
+                let (_, known) = told.entry(*client).or_insert((room, Counts::new()));
+                // Another gateway may be a tick behind the one before.
+                if *first {
+                    known.clear();
+                }
+                rise(known, totals, &format!("client {client}"), found);
+                for (kind, n) in totals.iter() {
+                    if *n > taken.get(&(room, kind)).copied().unwrap_or(0) {
+                        found.push(format!("likes: client {client} was told {n} of {kind}, more than were given"));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    for ((room, kind), given) in &taken {
+        let counted = logged.get(room).and_then(|counts| counts.get(*kind)).copied().unwrap_or(0);
+        let risk = at_risk.get(&(*room, *kind)).copied().unwrap_or(0);
+        if counted > *given || counted + risk < *given {
+            found.push(format!("likes: {room} counts {counted} of {kind}, {given} were given and {risk} may be lost"));
+        }
+    }
+    for (client, (room, known)) in &told {
+        let last = finals.get(*room).map(|shot| shot.likes.iter().cloned().collect::<Counts>()).unwrap_or_default();
+        if *known != last {
+            found.push(format!("likes: client {client} ends with {known:?}, {room} with {last:?}"));
+        }
+    }
+    for (room, shot) in finals {
+        let last: Counts = shot.likes.iter().cloned().collect();
+        if logged.get(room).cloned().unwrap_or_default() != last {
+            found.push(format!("likes: {room} ends with {last:?}, the log with {:?}", logged.get(room)));
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use grandstand_core::ids::{EventId, Position, Pseq, Revision};
-use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
+use grandstand_core::likes::Totals;
+use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::record::Record;
 use grandstand_core::time::Mono;
 use grandstand_core::viewer::walk::Skipped;
@@ -54,6 +55,25 @@ pub enum Seen {
         client: ClientIdx,
         shot: Arc<Snapshot>,
     },
+    /// Taken at the door.
+    Liked {
+        room: RoomId,
+        kind: LikeKind,
+        n: u32,
+    },
+    /// Taken at a door that is gone: counted or not.
+    LikesAtRisk {
+        room: RoomId,
+        kind: LikeKind,
+        n: u32,
+    },
+    /// A viewer is told a room's likes. `first`: with the hello of a connection.
+    Totals {
+        client: ClientIdx,
+        room: RoomId,
+        totals: Totals,
+        first: bool,
+    },
     /// At the very end: what the client believes.
     Final {
         client: ClientIdx,
@@ -80,6 +100,7 @@ pub struct Snapshot {
     pub recent: Vec<Arc<Record>>,
     /// The highest revision of each score event.
     pub tops: Vec<Arc<Record>>,
+    pub likes: Totals,
 }
 
 #[derive(Clone, Debug)]

@@ -130,8 +130,8 @@ fn seeds(args: &Args) -> Result<()> {
     let mut failed = 0;
     let mut made: BTreeMap<Fault, u64> = BTreeMap::new();
     let (mut survived, mut paused) = (Survived::default(), 0);
-    let (mut acks, mut resumes, mut snapshots, mut skipped, mut delivered, mut epochs, mut slow) =
-        (0, 0, 0, 0, 0, 0, 0);
+    let (mut acks, mut resumes, mut snapshots, mut skipped, mut delivered, mut epochs, mut slow, mut totals) =
+        (0, 0, 0, 0, 0, 0, 0, 0);
     for (seed, outcome) in &outcomes {
         outcome.made.iter().for_each(|(fault, n)| *made.entry(*fault).or_default() += n);
         acks += outcome.weight.acks;
@@ -141,6 +141,7 @@ fn seeds(args: &Args) -> Result<()> {
         delivered += outcome.weight.delivered;
         epochs += outcome.weight.epochs;
         slow += outcome.weight.slow;
+        totals += outcome.weight.totals;
         paused += outcome.weight.paused;
         survived += outcome.weight.survived;
         if !outcome.passed() {
@@ -158,7 +159,7 @@ fn seeds(args: &Args) -> Result<()> {
     }
     println!(
         "{} runs, {failed} failed, {:.1} s: {acks} acks, {delivered} events given, {skipped} told as skipped, \
-         {resumes} resumes, {snapshots} snapshots required, {slow} closed as slow, {epochs} epochs",
+         {resumes} resumes, {snapshots} snapshots required, {slow} closed as slow, {totals} tellings of likes, {epochs} epochs",
         outcomes.len(),
         start.elapsed().as_secs_f64()
     );

@@ -46,10 +46,12 @@ pub enum Fault {
     BlockVerdict,
     /// An owner dies alone: its gateway keeps its viewers and goes on with the next owner.
     GatewaySurvives,
+    /// People like, and a round of their likes may reach the owner twice.
+    DoubleLikes,
 }
 
 impl Fault {
-    pub const ALL: [(Fault, &'static str); 23] = [
+    pub const ALL: [(Fault, &'static str); 24] = [
         (Fault::Crash, "crash"),
         (Fault::CrashBeforeWrite, "crash-before-write"),
         (Fault::CrashAfterWrite, "crash-after-write"),
@@ -73,6 +75,7 @@ impl Fault {
         (Fault::SlowVerdict, "slow-verdict"),
         (Fault::BlockVerdict, "block-verdict"),
         (Fault::GatewaySurvives, "gateway-survives"),
+        (Fault::DoubleLikes, "double-likes"),
     ];
 
     pub fn name(self) -> &'static str {
@@ -92,7 +95,7 @@ impl Fault {
             Fault::SlowDisk => 60,
             Fault::ClockJump => 30,
             Fault::LostReply | Fault::DoubleReply | Fault::LateReply => 60,
-            Fault::DoubleRequest | Fault::DoubleLink => 80,
+            Fault::DoubleRequest | Fault::DoubleLink | Fault::DoubleLikes => 80,
             Fault::WorkerCrash => 20,
             Fault::Stall => 160,
             Fault::Disconnect => 120,
@@ -150,9 +153,14 @@ impl Options {
         // Each seed has its own half of the faults, so that rare combinations are not drowned by crashes.
         // What came to the model later is drawn apart: without it, a seed is the run it always was.
         let mut apart = Rng::new(self.seed ^ 0x7375_7276_6976_6573);
+        let mut liking = Rng::new(self.seed ^ 0x6c69_6b65_7300_0000);
         let mut rates = Vec::new();
         for (fault, _) in Fault::ALL {
-            let rng = if fault == Fault::GatewaySurvives { &mut apart } else { &mut rng };
+            let rng = match fault {
+                Fault::GatewaySurvives => &mut apart,
+                Fault::DoubleLikes => &mut liking,
+                _ => &mut rng,
+            };
             let on = rng.chance(1, 2) || matches!(fault, Fault::Disconnect);
             let scale = 1 + rng.below(3);
             if on && !self.off.contains(&fault) {

@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use grandstand_core::hash::Seeded;
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Position, Pseq};
+use grandstand_core::likes::{Gatherer, Sender, Totals};
 use grandstand_core::names::{ClientMsgId, RoomId};
 use grandstand_core::owner::command::Tag;
 use grandstand_core::owner::{Owner, Settings};
@@ -79,10 +81,14 @@ pub struct Gateway {
     pub n_requests: u64,
     pub rooms: BTreeMap<RoomId, Roster>,
     pub conns: BTreeMap<ConnId, Conn>,
+    /// Likes since its last tick, and what it handed on that is not settled.
+    pub likes: Gatherer,
+    pub sender: Sender,
 }
 
 impl Gateway {
-    pub fn new(owner: ProcessIdx) -> Gateway {
+    /// `number`: no other gateway ever has it.
+    pub fn new(owner: ProcessIdx, number: u64) -> Gateway {
         Gateway {
             state: State::Running,
             owner: Some(owner),
@@ -90,6 +96,8 @@ impl Gateway {
             n_requests: 0,
             rooms: BTreeMap::new(),
             conns: BTreeMap::new(),
+            likes: Gatherer::new(Seeded(number)),
+            sender: Sender::new(number),
         }
     }
 }
@@ -103,6 +111,7 @@ pub struct Roster {
     pub last_event: Position,
     /// The link whose facts it stands on.
     pub link: u64,
+    pub likes: Totals,
     pub refill: Option<Refill>,
     /// Cursors from before the floor that wait for the ring to be filled.
     pub below: Vec<(ConnId, Position)>,
@@ -127,6 +136,7 @@ pub struct RoomFacts {
     pub head: Position,
     pub last_event: Position,
     pub pseq: Pseq,
+    pub likes: Totals,
 }
 
 /// A page of a room's past: the events after the position, and up to where it was asked.
@@ -142,6 +152,8 @@ pub struct Conn {
     pub stalled_until: Option<Mono>,
     /// The unwritten rest of one frame, and since when a priority event waits in it.
     pub rest: Option<(crate::world::Down, Option<Mono>)>,
+    /// The room's likes as it was told them.
+    pub told: Totals,
     /// A page of the log is on its way.
     pub paging: bool,
     /// Nothing overtakes on one connection.
@@ -296,6 +308,7 @@ impl Process {
             as_of: self.owner.head(),
             pseq: view.pseq,
             recent: view.recent.iter().cloned().collect(),
+            likes: view.likes.clone(),
             tops: view.scores.values().flat_map(|ledger| ledger.lines.values().map(|line| line.top.clone())).collect(),
         })
     }
@@ -316,13 +329,14 @@ impl Process {
     }
 
     pub fn facts(&self, room: &RoomId) -> RoomFacts {
-        let pseq = self.owner.room(room).map(|v| v.pseq).unwrap_or_default();
-        RoomFacts { room: room.clone(), head: self.head(), last_event: self.last_event(room), pseq }
+        let view = self.owner.room(room);
+        let (pseq, likes) = view.map(|v| (v.pseq, v.likes.clone())).unwrap_or_default();
+        RoomFacts { room: room.clone(), head: self.head(), last_event: self.last_event(room), pseq, likes }
     }
 
     /// A roster for a room that nobody of the gateway has watched yet.
     pub fn roster(&self, room: &RoomId, limits: ring::Limits, link: u64) -> Roster {
-        let RoomFacts { head, last_event, pseq, .. } = self.facts(room);
+        let RoomFacts { head, last_event, pseq, likes, .. } = self.facts(room);
         let view = self.owner.room(room);
         let fixed = view.and_then(|v| v.settings.merge_ms).map(|ms| Duration::from_millis(ms.into()));
         Roster {
@@ -331,6 +345,7 @@ impl Process {
             due: None,
             last_event,
             link,
+            likes,
             refill: None,
             below: Vec::new(),
         }

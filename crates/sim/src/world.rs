@@ -5,6 +5,7 @@
 
 mod clients;
 mod gateway;
+mod likes;
 mod survive;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use grandstand_core::ids::{Epoch, EventId, Position, Pseq};
+use grandstand_core::likes::{Frame, Totals};
 use grandstand_core::names::{ClientMsgId, RoomId};
 use grandstand_core::owner::answer::{Answer, Failure, Output};
 use grandstand_core::owner::command::{Command, Tag};
@@ -47,6 +49,11 @@ pub enum Down {
         pseq: Pseq,
         kind: Begun,
         skipped: Option<Skipped>,
+        likes: Totals,
+    },
+    /// A room's likes, told again.
+    Totals {
+        totals: Totals,
     },
     Events {
         skipped: Option<Skipped>,
@@ -78,6 +85,7 @@ pub enum Up {
     Open { cursor: Position, hello_first: bool },
     Hello { cursor: Position },
     Publish { key: ClientMsgId, text: Arc<str>, reply_to: Option<EventId> },
+    Like { n: u32 },
     Ping,
     Gone,
 }
@@ -157,6 +165,17 @@ pub enum Event {
         room: RoomId,
         request: u64,
         page: Option<Past>,
+    },
+    /// A round of likes on its way to an owner.
+    Likes {
+        gateway: GatewayIdx,
+        process: ProcessIdx,
+        frame: Frame,
+    },
+    /// A gateway is told up to which round its likes are counted.
+    Settled {
+        gateway: GatewayIdx,
+        number: u64,
     },
     Verdict {
         process: ProcessIdx,
@@ -337,6 +356,8 @@ impl World {
                 self.processes[process].owner.on_deadline(now, wall);
                 self.pump(process);
             }
+            Event::Likes { process, frame, .. } => self.on_likes(process, frame),
+            Event::Settled { gateway, number } => self.gateways[gateway].sender.settled(number),
             Event::GatewayTick { gateway } => self.on_gateway_tick(gateway),
             Event::ClientTick { client } => self.on_client_tick(client),
             Event::ActorTick { actor } => self.on_actor_tick(actor),
@@ -418,7 +439,7 @@ impl World {
             Some(gateway) => self.front = gateway,
             None => {
                 self.front = self.gateways.len();
-                self.gateways.push(Gateway::new(idx));
+                self.gateways.push(Gateway::new(idx, self.front as u64 + 1));
                 self.after(GATEWAY_EVERY, Event::GatewayTick { gateway: self.front });
             }
         }
@@ -445,6 +466,7 @@ impl World {
                 continue;
             }
             self.gateways[gateway].state = State::Dead;
+            self.lose_likes(gateway);
             let conns = std::mem::take(&mut self.gateways[gateway].conns);
             for (conn, held) in conns {
                 let wait = self.draw(0, 30);
@@ -553,6 +575,7 @@ impl World {
                 match output {
                     Output::Answer { tag, answer } => self.answer(process, tag, answer),
                     Output::Committed(record) => committed.push(record),
+                    Output::LikesSettled { sender, number } => self.tell_settled(sender, number),
                     Output::NeedVerdict { tag, .. } => {
                         let slow = self.fault(Fault::SlowVerdict);
                         let wait = if slow { self.draw(60, 500) } else { self.draw(1, 50) };
@@ -686,6 +709,7 @@ impl Event {
             | Event::AskSnapshot { process, .. }
             | Event::WriteDone { process, .. }
             | Event::Verdict { process, .. }
+            | Event::Likes { process, .. }
             | Event::OwnerDeadline { process } => Some(*process),
             _ => None,
         }
@@ -702,6 +726,7 @@ impl Event {
             | Event::Away { gateway, .. }
             | Event::Facts { gateway, .. }
             | Event::Past { gateway, .. }
+            | Event::Settled { gateway, .. }
             | Event::GatewayTick { gateway } => Some(*gateway),
             _ => None,
         }
@@ -740,6 +765,8 @@ impl Event {
             Event::LeaseEnd { process } => (23, *process as u64, 0),
             Event::Away { gateway, process } => (24, *gateway as u64, *process as u64),
             Event::Facts { gateway, link, .. } => (25, *gateway as u64, *link),
+            Event::Likes { gateway, frame, .. } => (27, *gateway as u64, frame.from.map_or(0, |(_, number)| number)),
+            Event::Settled { gateway, number } => (28, *gateway as u64, *number),
             Event::Past { request, page, .. } => (26, *request, page.as_ref().map_or(0, |(r, _)| last(r))),
         }
     }
@@ -780,6 +807,7 @@ impl Up {
             Up::Publish { .. } => 3,
             Up::Ping => 4,
             Up::Gone => 5,
+            Up::Like { .. } => 6,
         }
     }
 }

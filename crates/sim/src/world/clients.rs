@@ -148,6 +148,7 @@ impl World {
         }
         if self.clients[client].greeted {
             self.comment(client, gateway, conn);
+            self.tap(client, gateway, conn);
         }
     }
 
@@ -228,13 +229,18 @@ impl World {
                 let me = &mut self.clients[client];
                 me.away_until = me.away_until.max(now + wait);
             }
-            Down::Hello { asked, cursor, pseq, kind, skipped } => {
+            Down::Totals { totals } => {
+                let room = me.room.clone();
+                self.saw(Seen::Totals { client, room, totals, first: false });
+            }
+            Down::Hello { asked, cursor, pseq, kind, skipped, likes } => {
                 me.greeted = true;
                 me.cursor = cursor;
                 if kind != Begun::Resumed {
                     me.snapshot_min = Some(cursor);
                 }
                 let room = me.room.clone();
+                self.saw(Seen::Totals { client, room: room.clone(), totals: likes, first: true });
                 self.saw(Seen::Hello { client, room, asked, cursor, pseq, kind, skipped });
             }
             Down::Events { skipped, events } => {
@@ -311,6 +317,7 @@ impl World {
     }
 
     pub(super) fn note_finals(&mut self) {
+        self.note_unsettled();
         for client in 0..self.clients.len() {
             let undecided = self.clients[client].pending.as_ref().map(|p| p.wish.clone());
             let connected = self.is_connected(client) && self.clients[client].greeted;

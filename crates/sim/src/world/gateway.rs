@@ -6,7 +6,7 @@ use std::time::Duration;
 use grandstand_core::ids::{EventId, Position};
 use grandstand_core::names::{ClientMsgId, RoomId};
 use grandstand_core::owner::command::{Author, Command, Publish, Standing};
-use grandstand_core::record::{Audience, Record};
+use grandstand_core::record::{Audience, Body, Record};
 use grandstand_core::time::{Mono, Wall};
 use grandstand_core::viewer::merge::Leave;
 use grandstand_core::viewer::resume::{self, Answer};
@@ -52,6 +52,11 @@ impl World {
             return;
         }
         let Some(head) = records.last().map(|r| r.event_id().position()) else { return };
+        for record in &records {
+            if let Body::Tally(tally) = &record.body {
+                self.take_totals(gateway, &tally.rooms);
+            }
+        }
         let rooms: Vec<RoomId> = self.gateways[gateway].rooms.keys().cloned().collect();
         for room in rooms {
             let roster = self.gateways[gateway].rooms.get_mut(&room).expect("just listed");
@@ -176,6 +181,7 @@ impl World {
                 let action = conn.session.on_op(Op::Ping, now, &mut self.rng);
                 self.act(gateway, id, action);
             }
+            Up::Like { n } => self.on_like(gateway, id, client, n),
             Up::Publish { key, text, reply_to } => self.on_publish(gateway, id, client, key, text, reply_to),
         }
     }
@@ -195,8 +201,17 @@ impl World {
             cursor: if hello_first { Position::START } else { cursor },
         };
         let (session, action) = Session::new(start, now, &mut self.rng).expect("anonymous viewing is allowed");
-        let conn =
-            Conn { client, session, room, place: None, stalled_until: None, rest: None, paging: false, last_down: now };
+        let conn = Conn {
+            client,
+            session,
+            room,
+            place: None,
+            stalled_until: None,
+            rest: None,
+            told: Default::default(),
+            paging: false,
+            last_down: now,
+        };
         self.gateways[gateway].conns.insert(id, conn);
         self.act(gateway, id, action);
     }
@@ -266,7 +281,15 @@ impl World {
             Answer::Resumed { skipped, .. } => (Begun::Resumed, skipped),
             Answer::SnapshotRequired { .. } => (Begun::Snapshot, None),
         };
-        self.send(gateway, id, Down::Hello { asked, cursor, pseq, kind, skipped }, None);
+        let host = &mut self.gateways[gateway];
+        let likes = match host.conns.get_mut(&id) {
+            Some(conn) => {
+                conn.told = host.rooms.get(&conn.room).map(|roster| roster.likes.clone()).unwrap_or_default();
+                conn.told.clone()
+            }
+            None => Default::default(),
+        };
+        self.send(gateway, id, Down::Hello { asked, cursor, pseq, kind, skipped, likes }, None);
         self.serve(gateway, id);
     }
 
@@ -367,6 +390,7 @@ impl World {
             }
             self.act(gateway, id, action);
         }
+        self.keep_likes(gateway);
     }
 
     pub(super) fn stall(&mut self, client: ClientIdx, until: Mono) {

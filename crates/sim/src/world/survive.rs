@@ -100,6 +100,7 @@ impl World {
         let facts = host.rooms.keys().map(|room| self.processes[process].facts(room)).collect();
         // Every later batch follows the facts.
         self.after(LINK_WAIT, Event::Facts { gateway, process, link, facts });
+        self.hand_on_again(gateway, process);
         let mut readers = Vec::new();
         for (id, conn) in &mut self.gateways[gateway].conns {
             if std::mem::take(&mut conn.paging) {
@@ -114,6 +115,7 @@ impl World {
             return;
         }
         for facts in facts {
+            self.take_totals(gateway, &[(facts.room.clone(), facts.likes.clone())]);
             self.rejoin(gateway, link, &facts);
         }
     }
