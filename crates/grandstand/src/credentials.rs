@@ -36,9 +36,23 @@ pub fn tool_token(data: &Path) -> Result<String> {
 ///
 /// Errors: the folder holds no signing key.
 pub fn viewer_tokens(data: &Path, n: u32) -> Result<Vec<String>> {
+    users(data, "load-viewer", &[], n)
+}
+
+/// One token a liker. As backends they may say more operations a second than people do; their likes have the room's rate like
+/// anybody's.
+///
+/// Errors: the folder holds no signing key.
+pub fn liker_tokens(data: &Path, n: u32) -> Result<Vec<String>> {
+    users(data, "load-liker", &["publisher", "backend"], n)
+}
+
+fn users(data: &Path, name: &str, roles: &[&str], n: u32) -> Result<Vec<String>> {
     let key = data.join(SIGNING_KEY);
-    ensure!(key.exists(), "{} is missing: viewers of their own need the server's data folder", key.display());
+    ensure!(key.exists(), "{} is missing: users of their own need the server's data folder", key.display());
     let key = SigningKey::in_folder(data).with_context(|| data.display().to_string())?;
     let day = Wall(now().0 / DAY_MS * DAY_MS);
-    Ok((0..n).map(|viewer| key.mint(&Claims::new(&format!("load-viewer-{viewer}"), day, TOOL_TTL))).collect())
+    let roles = (!roles.is_empty()).then(|| roles.iter().map(|role| (*role).to_owned()).collect::<Vec<_>>());
+    let claims = |n: u32| Claims { roles: roles.clone(), ..Claims::new(&format!("{name}-{n}"), day, TOOL_TTL) };
+    Ok((0..n).map(|n| key.mint(&claims(n))).collect())
 }

@@ -166,6 +166,12 @@ struct LoadArgs {
     /// Score events a second over all rooms; their latency is measured apart.
     #[arg(long, default_value_t = 0.0)]
     score_rate: f64,
+    /// Likes a second over all rooms, by `--likers` users of their own.
+    #[arg(long, default_value_t = 0.0, conflicts_with_all = ["token", "storm", "idle"])]
+    like_rate: f64,
+    /// Connections that like.
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    likers: u32,
     #[command(flatten)]
     server: ServerArgs,
     /// A process of the server, for its CPU and memory; may be given several times.
@@ -312,6 +318,11 @@ fn load(args: &LoadArgs) -> Result<ExitCode> {
         true => credentials::viewer_tokens(&args.server.data, args.viewers)?,
         false => Vec::new(),
     };
+    ensure!(args.like_rate >= 0.0 && args.like_rate.is_finite(), "--like-rate is 0 or more");
+    let liker_tokens = match args.like_rate > 0.0 {
+        true => credentials::liker_tokens(&args.server.data, args.likers)?,
+        false => Vec::new(),
+    };
     let base = grandstand_load::Settings::new(&args.server.endpoint()?, &args.server.token()?)?;
     let this = std::env::current_exe().context("finding this binary")?;
     let command = [this.display().to_string(), "load-worker".to_owned()];
@@ -346,6 +357,8 @@ fn load(args: &LoadArgs) -> Result<ExitCode> {
         deflate: args.deflate,
         burst: args.burst,
         viewer_tokens,
+        like_rate: args.like_rate,
+        liker_tokens,
         slow: (args.slow_share > 0.0)
             .then_some(grandstand_load::Slow { share: args.slow_share, bytes_per_second: args.slow_kind.0 }),
         storm: args.storm.then_some(grandstand_load::Plan {

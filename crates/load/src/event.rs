@@ -37,6 +37,10 @@ pub enum Kind {
     Error {
         retry_ms: Option<u64>,
     },
+    /// A room's numbers: likes of the plain kind.
+    Counters {
+        likes: u64,
+    },
     Other,
 }
 
@@ -142,6 +146,7 @@ fn one(object: &[u8]) -> Option<Event> {
         }),
         b"publish_ack" => Event { id: id(), ..plain(Kind::Ack { duplicate: flag(object, "duplicate") }) },
         b"rate_limited" => plain(Kind::RateLimited { retry_ms: retry.unwrap_or(500) }),
+        b"counters" => plain(Kind::Counters { likes: number(object, "like").unwrap_or(0) }),
         b"error" => plain(Kind::Error { retry_ms: retry }),
         _ if pseq > 0 => Event { kind: Kind::Priority, id: id(), pseq, sent_us: 0 },
         _ => plain(Kind::Other),
@@ -225,6 +230,16 @@ mod tests {
         assert_eq!(close[0].kind, Kind::Close { code: 4112, retry_ms: 500, spread_ms: 10 });
         let ack = events(r#"{"type":"publish_ack","client_msg_id":"k","event_id":12,"duplicate":true}"#);
         assert_eq!((ack[0].kind, ack[0].id), (Kind::Ack { duplicate: true }, 12));
+    }
+
+    #[test]
+    fn a_rooms_likes_are_read_of_its_counters() {
+        let got = events(
+            r#"{"type":"counters","room_id":"r","likes":{"heart":3,"like":48},"viewers":7,"keep_fraction":1,"as_of_ts":"x"}"#,
+        );
+        assert_eq!(got[0].kind, Kind::Counters { likes: 48 });
+        let none = events(r#"{"type":"counters","room_id":"r","likes":{},"viewers":7}"#);
+        assert_eq!(none[0].kind, Kind::Counters { likes: 0 });
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! ```text
 //! grandstand load ── settings, go, totals ──► viewers   one process per 18 000 sockets, one mio loop each
 //!                 ── settings, go ──────────► publishers one process: a mio loop, and a thread for score events
+//!                 ── settings, go ──────────► likers     one process, where there are any
 //! ```
 //!
 //! The generator shares its machine with the server it measures, so it has to be cheaper than the server: an idle viewer
@@ -17,6 +18,7 @@ mod clock;
 mod event;
 mod frames;
 mod http;
+mod likers;
 mod link;
 mod pattern;
 mod posts;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::likers::Given;
 use crate::process::Usage;
 use crate::publishers::Published;
 use crate::scenario::{Evening, Scenario};
@@ -81,6 +82,20 @@ pub struct Server {
     pub rss_anon_per_room: f64,
 }
 
+/// What was given in likes, and how it was told.
+#[derive(Clone, Debug, Serialize)]
+pub struct Likes {
+    pub given: u64,
+    pub per_second: f64,
+    pub refused: u64,
+    /// Values that viewers were told.
+    pub told: u64,
+    /// Likes for each value told: what one write for each like and viewer would have taken instead.
+    pub per_telling: f64,
+    /// From a like to the first value that holds it, the longest wait of each value.
+    pub staleness: Latency,
+}
+
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     pub run: String,
@@ -131,6 +146,7 @@ pub struct Report {
     pub closes: BTreeMap<u16, u64>,
     pub faults: BTreeMap<String, u64>,
     pub server: Option<Server>,
+    pub likes: Option<Likes>,
     pub checks: Vec<Check>,
     pub evening: Option<Evening>,
     pub passed: bool,
@@ -257,6 +273,7 @@ impl Report {
             closes,
             faults,
             server,
+            likes: None,
             passed: checks.iter().all(|c| c.failed == 0),
             checks,
             evening: None,
@@ -274,6 +291,37 @@ impl Report {
     pub fn of(self, scenario: &Scenario, scale: f64) -> Report {
         let evening = Evening { scenario: scenario.name, scale, promises: scenario.judged(&self, scale) };
         Report { passed: self.passed && evening.broken() == 0, evening: Some(evening), ..self }
+    }
+
+    /// The same with its likes, held against what viewers were told.
+    pub fn with_likes(mut self, given: &Given, seen: &[Seen]) -> Report {
+        let mut waits = new_histogram();
+        for (room, at, before) in seen.iter().flat_map(|s| &s.likes.waits) {
+            if let Some(since) = given.at(*room as usize, before + 1) {
+                waits.saturating_record(at.saturating_sub(since).max(1));
+            }
+        }
+        let told = seen.iter().map(|s| s.likes.told).sum::<u64>();
+        // A viewer of a room would be written to for each like of it.
+        let each = given.sent as f64 * self.viewers as f64 / self.rooms.max(1) as f64;
+        self.likes = Some(Likes {
+            given: given.sent,
+            per_second: given.sent as f64 / given.seconds.max(f64::MIN_POSITIVE),
+            refused: given.refused,
+            told,
+            per_telling: each / told.max(1) as f64,
+            staleness: Latency::of(std::iter::once(&Buckets::of(&waits))),
+        });
+        let sum = |member: fn(&Seen) -> u64| seen.iter().map(member).sum::<u64>();
+        self.with(
+            [
+                Check { name: "likes refused", failed: given.refused },
+                Check { name: "likers without a last answer", failed: given.unanswered },
+                Check { name: "totals of likes that fell", failed: sum(|s| s.likes.fell) },
+                Check { name: "viewers whose likes are not those given", failed: sum(|s| s.likes.wrong) },
+            ]
+            .into_iter(),
+        )
     }
 
     /// For people, on stdout.
@@ -312,10 +360,17 @@ impl Report {
         for (what, n) in &self.faults {
             println!("  fault {n}: {what}");
         }
+        if let Some(likes) = &self.likes {
+            println!(
+                "likes {} ({:.0}/s), told {} times; one write for each like and viewer would be {:.0} times as many",
+                likes.given, likes.per_second, likes.told, likes.per_telling
+            );
+        }
         println!("\n{:<28} {:>10} {:>9} {:>9} {:>9} {:>9}", "latency, ms", "n", "p50", "p99", "p99.9", "max");
         let mut rows = vec![("comment: publish to ack".to_owned(), self.acks)];
         rows.extend(self.comments_by.iter().map(|(by, l)| (format!("comment: to delivery by {by}"), *l)));
         rows.push(("score: post to ack".to_owned(), self.score_acks));
+        rows.extend(self.likes.iter().map(|l| ("like: to the total shown".to_owned(), l.staleness)));
         rows.extend(self.scores_by.iter().map(|(by, l)| (format!("score: to delivery by {by}"), *l)));
         rows.push(("gift: post to ack".to_owned(), self.gift_acks));
         rows.extend(self.gifts_by.iter().map(|(by, l)| (format!("gift: to delivery by {by}"), *l)));

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::books::{Books, Page};
 use crate::clock::micros;
 use crate::http::Http;
+use crate::likers::{Given, Likers};
 use crate::pattern::Pattern;
 use crate::process::{Usage, open_files_max, usage};
 use crate::publishers::{Published, Publishers};
@@ -156,6 +157,10 @@ pub struct Settings {
     /// The server's processes.
     pub pids: Vec<u32>,
     pub publishes: bool,
+    /// Likes a second over all rooms, by connections that are users of their own, one a token.
+    pub like_rate: f64,
+    pub liker_tokens: Vec<String>,
+    pub likes: bool,
 }
 
 impl Settings {
@@ -194,6 +199,9 @@ impl Settings {
             source_addresses: 0,
             pids: Vec::new(),
             publishes: false,
+            like_rate: 0.0,
+            liker_tokens: Vec::new(),
+            likes: false,
         })
     }
 
@@ -302,7 +310,10 @@ pub fn worker() -> Result<()> {
     };
     // The thread reads the same stdin, so nothing may be left in this buffer: the parent waits for `ready` first.
     drop(lines);
-    if settings.publishes {
+    if settings.likes {
+        let (likers, waker) = Likers::new(settings)?;
+        say(&likers.run(&listen(waker))?);
+    } else if settings.publishes {
         let (publishers, waker) = Publishers::new(settings)?;
         say(&publishers.run(&listen(waker))?);
     } else {
@@ -412,6 +423,7 @@ pub fn run(mut settings: Settings, n_rooms: u32, command: &[String], quiet: bool
             connect_rate: settings.connect_rate * f64::from(most.min(settings.viewers - first))
                 / f64::from(settings.viewers),
             publishes: false,
+            liker_tokens: Vec::new(),
             ..settings.clone()
         };
         first += share.viewers;
@@ -428,7 +440,8 @@ pub fn run(mut settings: Settings, n_rooms: u32, command: &[String], quiet: bool
     let books_before = books_before.filter(|_| matches!(Page::read(&mut http), Ok(Some(page)) if covers(&page)));
 
     let mut rounds: Vec<Round> = Vec::new();
-    let (published, now_us, deliveries) = if let Some(plan) = settings.storm {
+    let mut given = Given::default();
+    let (mut published, now_us, deliveries) = if let Some(plan) = settings.storm {
         let published = storm::run(&settings, plan, command, &mut viewers, &mut rounds, &measure, &note)?;
         let delivered = delivered(&mut viewers)?;
         (published, measure()?, delivered)
@@ -445,8 +458,11 @@ pub fn run(mut settings: Settings, n_rooms: u32, command: &[String], quiet: bool
             0,
         )
     } else {
-        publish(&settings, command, &mut viewers, &measure, &note)?
+        publish(&settings, command, &mut viewers, &mut given, &measure, &note)?
     };
+    for (room, total) in published.totals.iter_mut().enumerate() {
+        total.likes = given.total(room);
+    }
     let mut seen: Vec<Seen> = Vec::new();
     for process in &mut viewers {
         process.tell(&ToWorker::Totals(published.totals.clone()))?;
@@ -467,7 +483,8 @@ pub fn run(mut settings: Settings, n_rooms: u32, command: &[String], quiet: bool
     let name = settings.transport.name();
     let report =
         Report::new(&run, settings.rooms.len(), u64::from(settings.viewers), name, &seen, &published, measured, rounds);
-    Ok(Report { rooms_put_s, ..report }.with(books.into_iter().flatten()))
+    let report = Report { rooms_put_s, ..report }.with(books.into_iter().flatten());
+    Ok(if settings.like_rate > 0.0 { report.with_likes(&given, &seen) } else { report })
 }
 
 /// What the publishers did, the server's usage when they were done, and what had been delivered by then.
@@ -475,18 +492,33 @@ fn publish(
     settings: &Settings,
     command: &[String],
     viewers: &mut [Process],
+    given: &mut Given,
     measure: &dyn Fn() -> Result<Option<Usage>>,
     note: &dyn Fn(String),
 ) -> Result<(Published, Option<Usage>, u64)> {
     let mut publishers =
         Process::start(command, &Settings { publishes: true, viewer_tokens: Vec::new(), ..settings.clone() })?;
     publishers.hear::<Ready>()?;
+    let mut likers = None;
+    if settings.like_rate > 0.0 {
+        let mut process =
+            Process::start(command, &Settings { likes: true, viewer_tokens: Vec::new(), ..settings.clone() })?;
+        process.hear::<Ready>()?;
+        note(format!("{} likers, {} likes a second", settings.liker_tokens.len(), settings.like_rate));
+        likers = Some(process);
+    }
     note(format!("{} publishers for {} s", settings.publishers, settings.seconds));
     for process in viewers.iter_mut() {
         process.tell(&ToWorker::Go)?;
     }
     publishers.tell(&ToWorker::Go)?;
+    if let Some(likers) = &mut likers {
+        likers.tell(&ToWorker::Go)?;
+    }
     let published: Published = publishers.hear()?;
+    if let Some(likers) = &mut likers {
+        *given = likers.hear()?;
+    }
     let usage_now = measure()?;
     Ok((published, usage_now, delivered(viewers)?))
 }
@@ -538,6 +570,9 @@ fn put_some(settings: &Settings, rooms: &[String]) -> Result<()> {
         }
         if let Some(sampling) = &settings.sampling {
             change["sampling"] = sampling.as_str().into();
+        }
+        if settings.like_rate > 0.0 {
+            change["like_rate"] = 1_000.into();
         }
         let (status, body) = http.call("PUT", &format!("/admin/rooms/{room}"), "", &change.to_string())?;
         // A token that may not put rooms is enough where rooms are made on first use.

@@ -43,6 +43,8 @@ const QUIET: Duration = Duration::from_secs(15);
 const SLOW_EVERY: Duration = Duration::from_millis(100);
 /// What a slow viewer's kernel takes for it: as little as there is, so that the server feels it.
 const SLOW_BUFFER: usize = 2_048;
+/// One viewer of so many keeps how long likes waited.
+const WAITS_OF_EVERY: u32 = 17;
 /// A resume that a server asked for at once is tried this much later.
 const AT_ONCE: Duration = Duration::from_millis(5);
 /// Waits after a connection that broke without a word, milliseconds.
@@ -84,6 +86,19 @@ pub struct Seen {
     pub late: u64,
     /// Of viewers that came in the middle: from when they were to come until they were greeted.
     pub entered: Buckets,
+    pub likes: LikesSeen,
+}
+
+/// Tellings of rooms' likes.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct LikesSeen {
+    pub told: u64,
+    /// Totals that were lower than the one before.
+    pub fell: u64,
+    /// Viewers whose last total is not the room's.
+    pub wrong: u64,
+    /// Of some viewers: room, when, the total before. The like behind that one had not been shown until then.
+    pub waits: Vec<(u32, u64, u64)>,
 }
 
 /// What became of the slow viewers. Their events are checked like everybody's; their latency is not counted.
@@ -106,6 +121,7 @@ pub struct Total {
     pub gifts: u64,
     /// Wrapping sum of all their ids.
     pub sum: u64,
+    pub likes: u64,
     /// The ids by kind, ascending once sorted; empty where everybody was there from the beginning.
     comment_ids: Vec<u64>,
     score_ids: Vec<u64>,
@@ -212,6 +228,7 @@ struct Viewer {
     given: Owed,
     skipped: u64,
     sum: u64,
+    likes: u64,
     last_42xx: Option<Instant>,
     /// Stays when the others are dropped.
     stays: bool,
@@ -288,6 +305,7 @@ impl Viewers {
                 given: Owed::default(),
                 skipped: 0,
                 sum: 0,
+                likes: 0,
                 last_42xx: None,
                 stays: false,
                 back: Back::Here,
@@ -412,6 +430,7 @@ impl Viewers {
                 self.seen.lost += due.saturating_sub(has);
             }
             self.seen.skipped += viewer.skipped;
+            self.seen.likes.wrong += u64::from(viewer.likes != total.likes);
             if viewer.slow {
                 let slow = &mut self.seen.slow;
                 slow.viewers += 1;
@@ -896,6 +915,18 @@ impl Viewers {
                 self.lost(slot, code, retry_ms, spread_ms);
                 return false;
             }
+            Kind::Counters { likes } => {
+                let (before, seen) = (viewer.likes, &mut self.seen.likes);
+                seen.fell += u64::from(likes < before);
+                viewer.likes = likes.max(before);
+                if likes > before {
+                    seen.told += 1;
+                    self.last_delivery = Instant::now();
+                    if viewer.n.is_multiple_of(WAITS_OF_EVERY) {
+                        seen.waits.push((viewer.room, now, before));
+                    }
+                }
+            }
             Kind::Ack { .. } | Kind::RateLimited { .. } | Kind::Error { .. } | Kind::Other => {}
         }
         true
@@ -969,8 +1000,9 @@ impl Viewers {
 impl Viewer {
     /// Whether everything its room owes it has come or been told.
     fn has(&self, totals: &[Total]) -> bool {
+        let likes = totals.get(self.room as usize).map_or(0, |total| total.likes);
         let owed = totals.get(self.room as usize).map(|total| total.since(self.joined)).unwrap_or_default();
-        let has = self.told_cut || self.given.all() + self.skipped >= owed.all();
+        let has = self.told_cut || (self.given.all() + self.skipped >= owed.all() && self.likes >= likes);
         // A victim may have found all it lacked in its socket, and the socket ended: it is complete when it watches again.
         self.phase == Phase::Ended || (has && (!self.slow || self.phase == Phase::Open))
     }
