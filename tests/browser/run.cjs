@@ -84,6 +84,23 @@ const tests = {
     await Promise.all([a.context().close(), b.context().close()]);
   },
 
+  async 'likes of one page are totals on all of them'({ browser, url }) {
+    const [a, b] = await Promise.all([open(browser, `${url}/rooms/liked`), open(browser, `${url}/rooms/liked`)]);
+    await Promise.all([live(a), live(b)]);
+    await a.click('#like');
+    await a.waitForFunction(() => document.getElementById('composer-note').textContent === 'Choose a name first.');
+    await a.fill('#composer-name', 'Fan');
+    for (let n = 0; n < 7; n += 1) await a.click('#like');
+    const likes = (page, n) => page.waitForFunction((n) => document.getElementById('likes').textContent === n, n);
+    await Promise.all([likes(a, '7'), likes(b, '7')]);
+    await b.waitForFunction(() => document.getElementById('watching').textContent === '2 watching');
+    await b.reload();
+    await likes(b, '7');
+    await a.screenshot({ path: path.join(screens, 'likes.png') });
+    check(a.faults.length === 0 && b.faults.length === 0, `page faults: ${a.faults} ${b.faults}`);
+    await Promise.all([a.context().close(), b.context().close()]);
+  },
+
   async 'a reader who loses the network misses nothing'({ browser, url, post }) {
     const page = await open(browser, `${url}/rooms/cut`);
     await live(page);

@@ -75,13 +75,26 @@ function retract(room, r) {
   room.changed.add('entries');
 }
 
+/** Takes a room's numbers. A total of likes that was shown is not taken back by an older telling. */
+function keepCounters(room, c) {
+  const likes = { ...(room.counters.likes ?? {}) };
+  for (const [kind, total] of Object.entries(c?.likes ?? {})) likes[kind] = Math.max(likes[kind] ?? 0, total);
+  room.counters = { ...room.counters, ...(c ?? {}), likes };
+  room.changed.add('counters');
+}
+
+/** Kinds of likes with their totals, the most liked first. */
+export function likesShown(room) {
+  return Object.entries(room.counters.likes ?? {}).sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1));
+}
+
 /** Takes a snapshot as the starting picture; what is already shown stays and is joined by id. */
 export function applySnapshot(room, snapshot) {
   room.cursor = Math.max(room.cursor, snapshot.as_of_event_id ?? 0);
   room.pseq = snapshot.as_of_pseq ?? room.pseq;
   room.config = { ...room.config, ...(snapshot.config ?? {}) };
   room.title = room.config.title || room.roomId;
-  room.counters = snapshot.counters ?? {};
+  keepCounters(room, snapshot.counters);
   for (const s of snapshot.scores ?? []) keepScore(room, s);
   for (const c of snapshot.recent_comments ?? []) comment(room, c);
   room.entries.sort((a, b) => (a.id ?? Infinity) - (b.id ?? Infinity));
@@ -104,6 +117,7 @@ export function apply(room, e) {
       room.title = room.config.title || room.roomId;
       if (typeof e.cursor === 'number') room.cursor = e.cursor;
       if (typeof e.pseq === 'number') room.pseq = e.pseq;
+      keepCounters(room, e.counters);
       room.changed.add('head');
       return null;
     case 'comment':
@@ -130,8 +144,7 @@ export function apply(room, e) {
       insert(room, { type: 'note', text: `${e.count} comments passed over: this connection was too slow for them.` });
       return null;
     case 'counters':
-      room.counters = { ...room.counters, ...e };
-      room.changed.add('head');
+      keepCounters(room, { likes: e.likes, viewers: e.viewers, keep_fraction: e.keep_fraction });
       return null;
     case 'snapshot_required':
       if (typeof e.cursor === 'number') room.cursor = e.cursor;

@@ -1,6 +1,6 @@
 // The room page's shell: it moves bytes between the stream, the pure model and the document. Text is always text.
 
-import { apply, applySnapshot, emptyRoom, optimistic, scoreboard, undecided } from './model.js';
+import { apply, applySnapshot, emptyRoom, likesShown, optimistic, scoreboard, undecided } from './model.js';
 import { RoomStream } from './stream.js';
 
 const roomId = decodeURIComponent(location.pathname.split('/')[2] ?? '');
@@ -124,6 +124,7 @@ function paint() {
     el('title').textContent = room.title;
     document.title = `${room.title} · Grandstand`;
   }
+  if (changed.has('counters')) paintCounters();
   if (changed.has('scores')) paintScores();
   if (!changed.has('entries')) return;
   const before = feed.scrollHeight - feed.scrollTop;
@@ -166,6 +167,19 @@ function addedHeight(n) {
   return height;
 }
 
+const short = new Intl.NumberFormat(undefined, { notation: 'compact', maximumFractionDigits: 1 });
+
+function paintCounters() {
+  const { viewers } = room.counters;
+  el('watching').hidden = typeof viewers !== 'number';
+  el('watching').textContent = `${short.format(viewers ?? 0)} watching`;
+  const likes = likesShown(room);
+  const total = likes.reduce((sum, [, n]) => sum + n, 0);
+  el('likes').textContent = short.format(total);
+  el('like').title = likes.map(([kind, n]) => `${kind} ${n}`).join(', ');
+  el('like').setAttribute('aria-label', `Like. ${total} likes so far`);
+}
+
 function paintScores() {
   const board = scoreboard(room);
   scores.hidden = board.length === 0;
@@ -206,6 +220,11 @@ async function loadSnapshot(url) {
   paintSoon();
 }
 
+// Taps of a moment go together, at most 50 of them; what is shown is what the room counts.
+const TAPS_MAX = 50;
+const TAPS_TOGETHER_MS = 250;
+let taps = 0;
+
 let lastRefetch = -Infinity;
 const stream = new RoomStream(roomId, {
   cursor: () => room.cursor,
@@ -227,6 +246,7 @@ const stream = new RoomStream(roomId, {
       case 'live':
         stateTag.textContent = 'Live';
         for (const e of undecided(room)) stream.send({ op: 'publish', client_msg_id: e.clientMsgId, body: e.body });
+        sendTaps();
         break;
       case 'connecting': stateTag.textContent = 'Connecting…'; break;
       case 'waiting': stateTag.textContent = detail.ms > 1500 ? `Reconnecting in ${Math.round(detail.ms / 1000)} s` : 'Reconnecting…'; break;
@@ -256,16 +276,46 @@ function publish(body) {
   else say('');
 }
 
+/** Whether there is somebody to speak as: a name that was chosen makes one. */
+async function somebody() {
+  if (guest) return true;
+  const name = nameInput.value.trim();
+  if (name === '') { say('Choose a name first.', 'warn'); nameInput.focus(); return false; }
+  await becomeGuest(name);
+  return true;
+}
+
+// ---- likes
+function sendTaps() {
+  const n = Math.min(taps, TAPS_MAX);
+  if (n === 0) return;
+  if (!stream.send({ op: 'like', n })) {
+    // Kept for the next connection, but no more than one operation of it.
+    taps = n;
+    return;
+  }
+  taps -= n;
+  if (taps > 0) setTimeout(sendTaps, TAPS_TOGETHER_MS);
+}
+
+el('like').addEventListener('click', async () => {
+  try {
+    if (!await somebody()) return;
+    taps += 1;
+    if (taps === 1) setTimeout(sendTaps, TAPS_TOGETHER_MS);
+    el('like').classList.remove('tapped');
+    requestAnimationFrame(() => el('like').classList.add('tapped'));
+  } catch (fault) {
+    say(fault.message, 'bad');
+  }
+});
+
 el('composer').addEventListener('submit', async (event) => {
   event.preventDefault();
   const body = text.value.trim();
   if (body === '') return;
   try {
-    if (!guest) {
-      const name = nameInput.value.trim();
-      if (name === '') { say('Choose a name first.', 'warn'); nameInput.focus(); return; }
-      await becomeGuest(name);
-    }
+    if (!await somebody()) return;
     text.value = '';
     text.style.height = '';
     publish(body);
