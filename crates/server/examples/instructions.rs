@@ -6,9 +6,13 @@
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
+use grandstand_core::hash::Seeded;
 use grandstand_core::ids::{Epoch, EventId, Position, Pseq, Seq};
-use grandstand_core::names::{ClientMsgId, RoomId, UserId};
+use grandstand_core::likes::{self, Frame, Gatherer, RoomLikes};
+use grandstand_core::names::{ClientMsgId, LikeKind, RoomId, UserId};
+use grandstand_core::owner::{Owner, Settings};
 use grandstand_core::record::{Audience, Body, Comment, Lane, Record, Verdict};
 use grandstand_core::rng::Rng;
 use grandstand_core::time::{Mono, Wall};
@@ -39,6 +43,8 @@ const CASES: &[Case] = &[
     ("op-parse", 1_000, parse),
     ("event-json", 1_000, event_json),
     ("record-encode", 200, record_encode),
+    ("like-take", 2_000, like_take),
+    ("like-flush", 50, like_flush),
 ];
 
 fn main() -> ExitCode {
@@ -106,6 +112,44 @@ fn piece(seq: u64) -> Arc<Piece> {
         audience: Audience::Everyone,
         retracts: None,
         won: None,
+    })
+}
+
+/// A tap of a user who has tapped in this round: the table's usual work.
+fn like_take() -> Box<dyn FnMut()> {
+    let mut gatherer = Gatherer::new(Seeded(1));
+    let limit = likes::limit(likes::RATE_MAX, Duration::ZERO);
+    let rooms: Vec<RoomId> = (0..10).filter_map(|n| RoomId::parse(&format!("room-{n}"))).collect();
+    let users: Vec<UserId> = (0..500).filter_map(|n| UserId::parse(&format!("user-{n}"))).collect();
+    let (kind, mut n, mut now) = (LikeKind::plain(), 0usize, Mono(0));
+    Box::new(move || {
+        n += 1;
+        now = now + Duration::from_micros(40);
+        let taken = gatherer.like(&rooms[n % 10], &kind, &users[n % 500], 1, limit, now);
+        assert_eq!(black_box(taken), Ok(()));
+    })
+}
+
+/// A tick of an owner: 500 users liked in ten rooms, five times each.
+fn like_flush() -> Box<dyn FnMut()> {
+    let (mut now, mut wall) = (Mono(0), Wall(1_779_048_873_122));
+    let mut owner = Owner::new(Settings { create_on_use: true, ..Settings::default() }, now, wall);
+    owner.start(Epoch::new(25_560).expect("a valid epoch"));
+    let of_room = |room: usize| RoomLikes {
+        room: RoomId::parse(&format!("room-{room}")).expect("a room"),
+        kinds: vec![(
+            LikeKind::plain(),
+            (0..50).filter_map(|n| Some((UserId::parse(&format!("user-{n:02}"))?, 5))).collect(),
+        )],
+    };
+    let rooms: Arc<[RoomLikes]> = (0..10).map(of_room).collect();
+    Box::new(move || {
+        now = now + Duration::from_secs(1);
+        wall = wall + Duration::from_secs(1);
+        owner.take_likes(Frame { from: None, rooms: rooms.clone() }, now, wall);
+        assert!(black_box(owner.seal(now, wall)).is_some(), "a tick is due");
+        owner.on_committed(now, wall);
+        while owner.poll().is_some() {}
     })
 }
 
