@@ -7,6 +7,7 @@
 //! What a viewer, a comment or a connection costs is a [`Costs`]: the measured ones by default. The tests put the round
 //! figures of a textbook design in their place and find that design's results, with three of its errors put right.
 
+use grandstand_core::dedupe;
 use grandstand_core::routing::PARTITIONS;
 use grandstand_core::sampler::switch::Limits;
 use serde::Serialize;
@@ -14,14 +15,15 @@ use serde::Serialize;
 /// Zones of a region: any one of them may be lost.
 pub const ZONES: u64 = 3;
 
-/// A cost, and where in docs/benchmarks.md or docs/operate/sizing.md it was measured.
+/// A cost, and where it was measured or is bounded.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Measured {
     pub name: &'static str,
     pub value: f64,
     pub unit: &'static str,
-    /// The section; its words are there as they are here.
-    pub section: &'static str,
+    pub document: &'static str,
+    /// Its words there.
+    pub words: &'static str,
 }
 
 /// What things cost on the machine they were measured on.
@@ -47,8 +49,9 @@ pub struct Costs {
     pub publishes: f64,
     /// Comments an owner decides a second and core.
     pub decisions: f64,
-    /// A comment in the log.
+    /// A comment in the log, and its key in the owner's memory.
     pub record_bytes: f64,
+    pub key_bytes: f64,
     /// What of a core, a network card and a log may be used up.
     pub core_share: f64,
     pub network_share: f64,
@@ -70,29 +73,47 @@ pub const MEASURED: Costs = Costs {
     publishes: 30_000.0,
     decisions: 425_000.0,
     record_bytes: 255.0,
+    key_bytes: 171.0,
     core_share: 0.7,
     network_share: 0.8,
     log_share: 0.7,
 };
 
 impl Costs {
-    /// The costs by name, with the section that has the measurement.
+    /// The costs by name, each with its document and its words there.
     pub fn named(&self) -> Vec<Measured> {
-        let one = |name, value, unit, section| Measured { name, value, unit, section };
+        let one = |name, value, unit, document, words| Measured { name, value, unit, document, words };
+        let sizing = |name, value, unit, words| one(name, value, unit, "docs/operate/sizing.md", words);
+        let benchmarks = |name, value, unit, words| one(name, value, unit, "docs/benchmarks.md", words);
+        let frame = "`f × (6 + 0.1 × k)`";
+        let memory = "1 KB, with TLS 5 KB";
+        let connection = "37 µs, with a full TLS handshake 340 µs";
         vec![
-            one("frame to a viewer", self.frame_us, "core-µs", "Fan-out"),
-            one("each comment in it", self.comment_us, "core-µs", "Fan-out"),
-            one("comment beside its body", self.comment_bytes, "bytes", "What a viewer costs"),
-            one("packet beside its payload", self.packet_bytes, "bytes", "What a viewer costs"),
-            one("viewer in the process", self.viewer_bytes, "bytes", "Memory"),
-            one("its TLS session", self.tls_bytes, "bytes", "Memory"),
-            one("its socket in the kernel", self.kernel_bytes, "bytes", "What a viewer costs"),
-            one("rings of a process, at most", self.ring_bytes, "bytes", "Where each choice stops being right"),
-            one("new connection", self.connect_us, "core-µs", "What a viewer costs"),
-            one("the same, full TLS handshake", self.handshake_us, "core-µs", "What a viewer costs"),
-            one("acked publishes of a log", self.publishes, "a second", "Where each choice stops being right"),
-            one("decisions of an owner", self.decisions, "a second and core", "Pure rules and formats"),
-            one("comment in the log", self.record_bytes, "bytes", "Embedded server"),
+            sizing("frame to a viewer", self.frame_us, "core-µs", frame),
+            sizing("each comment in it", self.comment_us, "core-µs", frame),
+            sizing("comment beside its body", self.comment_bytes, "bytes", "a 100-byte body is 230 bytes as JSON"),
+            sizing(
+                "packet beside its payload",
+                self.packet_bytes,
+                "bytes",
+                "a packet of 1 448 bytes has 66 of headers",
+            ),
+            sizing("viewer in the process", self.viewer_bytes, "bytes", memory),
+            sizing("its TLS session", self.tls_bytes, "bytes", memory),
+            sizing("its socket in the kernel", self.kernel_bytes, "bytes", "| memory of the kernel | 5 KB |"),
+            one(
+                "rings of a process, at most",
+                self.ring_bytes,
+                "bytes",
+                "docs/decisions/0005-numbers.md",
+                "256 MB a process",
+            ),
+            sizing("new connection", self.connect_us, "core-µs", connection),
+            sizing("the same, full TLS handshake", self.handshake_us, "core-µs", connection),
+            sizing("acked publishes of a log", self.publishes, "a second", "30 000 acked publishes a second sustained"),
+            benchmarks("decisions of an owner", self.decisions, "a second and core", "| 425 000 |"),
+            benchmarks("comment in the log", self.record_bytes, "bytes", "a log of 1 GiB (4.2 million records"),
+            benchmarks("its key in the owner", self.key_bytes, "bytes", "| 171 bytes |"),
         ]
     }
 }
@@ -178,6 +199,8 @@ pub struct Shards {
     /// As many in the region that takes over.
     pub standby: u64,
     pub owner_cores: f64,
+    /// Keys of the last ten minutes, over all shards.
+    pub memory_gb: f64,
     pub partitions: u64,
     /// Comments a second in each partition of the raw log.
     pub raw_per_partition: f64,
@@ -383,6 +406,7 @@ fn shards(evening: &Evening, room: &Room, costs: &Costs) -> Shards {
         home,
         standby: if evening.regions > 1 { home } else { 0 },
         owner_cores: rate / costs.decisions,
+        memory_gb: rate * dedupe::WINDOW.as_secs_f64() * costs.key_bytes / 1e9,
         partitions: u64::from(PARTITIONS),
         raw_per_partition: rate / f64::from(PARTITIONS),
         sequenced,
