@@ -140,8 +140,8 @@ enum Transport {
 
 #[derive(Args)]
 struct LoadArgs {
-    /// An evening with a name, each promise of it judged: quiet, match-night, busy-room, raid, long-tail, scores.
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["rooms", "viewers", "rate", "seconds", "transport", "publishers", "score_rate", "idle", "publish_only", "inflight", "body_bytes", "merge_ms", "burst", "slow_share", "storm"])]
+    /// An evening with a name, each promise of it judged: quiet, match-night, busy-room, likes, raid, long-tail, scores.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["rooms", "viewers", "rate", "seconds", "transport", "publishers", "score_rate", "idle", "publish_only", "inflight", "body_bytes", "merge_ms", "burst", "slow_share", "storm", "like_rate", "likers"])]
     scenario: Option<String>,
     /// Fewer viewers and rooms of the scenario, slower rates, shorter times; below 1, times are told and not judged.
     #[arg(long, default_value_t = 1.0, requires = "scenario")]
@@ -332,6 +332,10 @@ fn load(args: &LoadArgs) -> Result<ExitCode> {
             connect_rate: args.connect_rate,
             source_addresses: args.source_addresses,
             pids: args.pid.clone(),
+            liker_tokens: match scenario.likers(args.scale) {
+                0 => Vec::new(),
+                some => credentials::liker_tokens(&args.server.data, some)?,
+            },
             ..base
         };
         let (settings, rooms) = scenario.settings(measured, args.scale)?;

@@ -10,11 +10,16 @@ pub enum Kind {
         cursor: u64,
         pseq: u64,
         resumed: bool,
+        sampled: bool,
     },
     Comment,
     Score,
     Gift,
-    /// Another event with a `pseq`: config, retract.
+    /// What is said of sampling, where anything is.
+    Config {
+        sampled: Option<bool>,
+    },
+    /// Another event with a `pseq`: retract.
     Priority,
     Skipped {
         count: u64,
@@ -136,7 +141,16 @@ fn one(object: &[u8]) -> Option<Event> {
             let sent_us = text(object, "gift_id").and_then(|k| digits(k.strip_prefix(b"l-")?)).unwrap_or(0);
             Event { kind: Kind::Gift, id: id(), pseq, sent_us }
         }
-        b"hello" => plain(Kind::Hello { cursor: number(object, "cursor")?, pseq, resumed: flag(object, "resumed") }),
+        b"config" => {
+            let sampled = after(object, "sampled").map(|v| v.starts_with(b"true"));
+            Event { kind: Kind::Config { sampled }, id: id(), pseq, sent_us: 0 }
+        }
+        b"hello" => plain(Kind::Hello {
+            cursor: number(object, "cursor")?,
+            pseq,
+            resumed: flag(object, "resumed"),
+            sampled: flag(object, "sampled"),
+        }),
         b"skipped" => plain(Kind::Skipped { count: number(object, "count")? }),
         b"snapshot_required" => plain(Kind::SnapshotRequired { cursor: number(object, "cursor")?, pseq }),
         b"close" => plain(Kind::Close {
@@ -224,8 +238,14 @@ mod tests {
 
     #[test]
     fn hello_close_and_answers_are_told_apart() {
-        let hello = events(r#"{"type":"hello","cursor":9,"pseq":2,"resumed":true,"comments":"some"}"#);
-        assert_eq!(hello[0].kind, Kind::Hello { cursor: 9, pseq: 2, resumed: true });
+        let hello = events(
+            r#"{"type":"hello","cursor":9,"pseq":2,"resumed":true,"comments":"some","config":{"sampled":true,"cap":5}}"#,
+        );
+        assert_eq!(hello[0].kind, Kind::Hello { cursor: 9, pseq: 2, resumed: true, sampled: true });
+        let config = events(
+            r#"[{"type":"config","event_id":9,"pseq":3,"sampled":false},{"type":"config","event_id":10,"pseq":4,"title":"t"}]"#,
+        );
+        assert_eq!([config[0].kind, config[1].kind], [Some(false), None].map(|sampled| Kind::Config { sampled }));
         let close = events(r#"{"type":"close","code":4112,"reason":"drain","retry_after_ms":500,"spread_ms":10}"#);
         assert_eq!(close[0].kind, Kind::Close { code: 4112, retry_ms: 500, spread_ms: 10 });
         let ack = events(r#"{"type":"publish_ack","client_msg_id":"k","event_id":12,"duplicate":true}"#);

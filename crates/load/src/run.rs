@@ -132,6 +132,8 @@ pub struct Settings {
     pub gift_rate: f64,
     /// The rooms' setting, where it is not to be the server's default.
     pub sampling: Option<String>,
+    /// Viewers are owed a part of the comments, and everything else.
+    pub sampled: bool,
     /// Instead of a rate: who says what when.
     pub pattern: Option<Pattern>,
     /// Comments are posted by so many HTTP connections, to any room, instead of said on streams.
@@ -184,6 +186,7 @@ impl Settings {
             score_rate: 0.0,
             gift_rate: 0.0,
             sampling: None,
+            sampled: false,
             pattern: None,
             posters: 0,
             scorers: 1,

@@ -39,6 +39,11 @@ enum Promise {
     ScoresComplete,
     /// Every gift reached every viewer, once.
     PaidComplete,
+    /// Every like was taken, and at least this share of the rate held. That viewers' totals never fall and end at what was given
+    /// is checked in every run.
+    Likes(f64),
+    /// From a like to a total that holds it at p99, milliseconds.
+    LikesShown(f64),
     /// Who comes in the middle is greeted within so many milliseconds.
     Greeted(f64),
     /// Memory of a room that nobody watches, bytes.
@@ -77,6 +82,8 @@ pub struct Scenario {
     scores: (f64, u32),
     /// Gifts a second over all rooms; every second one comes by two roads.
     gifts: f64,
+    /// Likes a second over all rooms, and the users who give them.
+    likes: (f64, u32),
     /// The rooms' setting `sampling`; the server's default where there is none.
     sampling: Option<&'static str>,
     seconds: f64,
@@ -106,6 +113,7 @@ pub const SCENARIOS: &[Scenario] = &[
         by: By::Streams(1),
         scores: (0.2, 1),
         gifts: 0.1,
+        likes: (0.0, 0),
         sampling: None,
         seconds: 60.0,
         promises: &[
@@ -134,6 +142,7 @@ pub const SCENARIOS: &[Scenario] = &[
         by: By::Streams(2),
         scores: (0.2, 1),
         gifts: 0.5,
+        likes: (0.0, 0),
         sampling: None,
         seconds: 60.0,
         promises: &[
@@ -156,6 +165,7 @@ pub const SCENARIOS: &[Scenario] = &[
         by: By::Streams(2),
         scores: (0.2, 1),
         gifts: 1.0,
+        likes: (0.0, 0),
         sampling: Some("none"),
         seconds: 40.0,
         promises: &[
@@ -164,6 +174,30 @@ pub const SCENARIOS: &[Scenario] = &[
             Promise::Delivered(0.9),
             Promise::ScoresComplete,
             Promise::PaidComplete,
+        ],
+    },
+    Scenario {
+        name: "likes",
+        about: "500 users give 23 000 likes a second in ten rooms that 5 000 viewers watch by SSE",
+        rooms: 10,
+        audience: Audience::Even,
+        viewers: 5_000,
+        raid: None,
+        transport: Transport::Sse,
+        comments: Pattern { rate: 10.0, ..CHAT },
+        by: By::Streams(10),
+        scores: (1.0, 1),
+        gifts: 0.0,
+        likes: (23_000.0, 500),
+        sampling: None,
+        seconds: 40.0,
+        promises: &[
+            Promise::Likes(0.95),
+            // A tick of the gateway, one of the owner, the pace of a room of 500, and a walk.
+            Promise::LikesShown(350.0),
+            Promise::Scores(SMALL),
+            Promise::Delivered(0.9),
+            Promise::ScoresComplete,
         ],
     },
     Scenario {
@@ -183,6 +217,7 @@ pub const SCENARIOS: &[Scenario] = &[
         by: By::Streams(2),
         scores: (0.2, 1),
         gifts: 0.2,
+        likes: (0.0, 0),
         sampling: None,
         seconds: 40.0,
         promises: &[
@@ -207,6 +242,7 @@ pub const SCENARIOS: &[Scenario] = &[
         by: By::Posts(48),
         scores: (0.0, 1),
         gifts: 0.0,
+        likes: (0.0, 0),
         sampling: None,
         seconds: 40.0,
         promises: &[Promise::Comments(NORMAL), Promise::Delivered(0.9), Promise::IdleRoom(2_048.0)],
@@ -223,6 +259,7 @@ pub const SCENARIOS: &[Scenario] = &[
         by: By::Posts(4),
         scores: (200.0, 16),
         gifts: 0.0,
+        likes: (0.0, 0),
         sampling: None,
         seconds: 40.0,
         promises: &[Promise::Scores(SMALL), Promise::ScoresComplete],
@@ -230,7 +267,7 @@ pub const SCENARIOS: &[Scenario] = &[
 ];
 
 /// Scenarios whose feature the server does not have yet, and the feature.
-pub const NOT_BUILT: &[(&str, &str)] = &[("barrage", "sampling"), ("likes", "likes"), ("banner-storm", "banners")];
+pub const NOT_BUILT: &[(&str, &str)] = &[("barrage", "sampling"), ("banner-storm", "banners")];
 
 /// Errors: there is none of that name, or what it is about is not built.
 pub fn find(name: &str) -> Result<&'static Scenario> {
@@ -298,6 +335,7 @@ impl Scenario {
             posters,
             score_rate: rate(self.scores.0, scale),
             gift_rate: rate(self.gifts, scale),
+            like_rate: rate(self.likes.0, scale),
             sampling: self.sampling.map(str::to_owned),
             scorers: self.scores.1,
             seconds: (self.seconds * times).max(6.0),
@@ -306,9 +344,15 @@ impl Scenario {
         Ok((settings, rooms))
     }
 
+    /// The users who like in it; each needs a token of its own.
+    pub fn likers(&self, scale: f64) -> u32 {
+        if self.likes.1 == 0 { 0 } else { share(self.likes.1, scale) }
+    }
+
     /// Every promise held against what was seen.
     pub fn judged(&self, report: &Report, scale: f64) -> Vec<Judged> {
-        self.promises.iter().map(|promise| promise.judged(report, scale < 1.0)).collect()
+        let like_rate = rate(self.likes.0, scale);
+        self.promises.iter().map(|promise| promise.judged(report, like_rate, scale < 1.0)).collect()
     }
 }
 
@@ -356,7 +400,7 @@ impl Evening {
 }
 
 impl Promise {
-    fn judged(self, report: &Report, scaled: bool) -> Judged {
+    fn judged(self, report: &Report, like_rate: f64, scaled: bool) -> Judged {
         let unpolled = |by: &std::collections::BTreeMap<String, Latency>| -> Vec<(String, Latency)> {
             by.iter().filter(|(name, _)| *name != "poll").map(|(name, l)| (name.clone(), *l)).collect()
         };
@@ -384,6 +428,18 @@ impl Promise {
                 let got = format!("{} of {}", report.gifts_given, report.gifts_due);
                 let held = report.gifts_due > 0 && report.gifts_given == report.gifts_due;
                 ("every gift to every viewer".to_owned(), got, held, false)
+            }
+            Promise::Likes(least) => {
+                let share = report.likes.as_ref().map_or(0.0, |l| l.per_second / like_rate);
+                let got = report.likes.as_ref().map(|l| format!("{:.0} a second, {} refused", l.per_second, l.refused));
+                let held = report.likes.as_ref().is_some_and(|l| l.given > 0 && l.refused == 0) && share > least;
+                let promise = format!("every like taken, at more than {} % of the rate", least * 100.0);
+                (promise, got.unwrap_or_else(|| "none given".to_owned()), held, true)
+            }
+            Promise::LikesShown(most) => {
+                let l = report.likes.as_ref().map(|l| l.staleness).unwrap_or_default();
+                let got = format!("p50 {:.1}, p99 {:.1} ms of {}", l.p50_ms, l.p99_ms, l.n);
+                (format!("totals that are p99 < {most} ms old"), got, l.n > 0 && l.p99_ms < most, true)
             }
             Promise::Greeted(most) => {
                 let l = report.entered;
@@ -490,18 +546,20 @@ mod tests {
             Promise::Delivered(0.9),
             Promise::ScoresComplete,
             Promise::PaidComplete,
+            Promise::Likes(0.95),
+            Promise::LikesShown(350.0),
             Promise::IdleRoom(2_048.0),
         ] {
-            assert_eq!(promise.judged(&report, false).verdict, Verdict::Broken, "{promise:?}");
+            assert_eq!(promise.judged(&report, 1.0, false).verdict, Verdict::Broken, "{promise:?}");
         }
     }
 
     #[test]
     fn at_a_tenth_times_are_told_and_completeness_is_judged() {
         let report = Report { scores_due: 10, scores_given: 9, ..Report::default() };
-        assert_eq!(Promise::Scores(SMALL).judged(&report, true).verdict, Verdict::Told);
-        assert_eq!(Promise::ScoresComplete.judged(&report, true).verdict, Verdict::Broken);
+        assert_eq!(Promise::Scores(SMALL).judged(&report, 1.0, true).verdict, Verdict::Told);
+        assert_eq!(Promise::ScoresComplete.judged(&report, 1.0, true).verdict, Verdict::Broken);
         let report = Report { scores_given: 10, ..report };
-        assert_eq!(Promise::ScoresComplete.judged(&report, true).verdict, Verdict::Kept);
+        assert_eq!(Promise::ScoresComplete.judged(&report, 1.0, true).verdict, Verdict::Kept);
     }
 }

@@ -83,6 +83,10 @@ pub struct Seen {
     pub scores_given: u64,
     pub gifts_due: u64,
     pub gifts_given: u64,
+    /// Viewers that were told that they are shown a part, and the comments of who was given fewest and most.
+    pub told_sampled: u64,
+    pub comments_least: u64,
+    pub comments_most: u64,
     pub late: u64,
     /// Of viewers that came in the middle: from when they were to come until they were greeted.
     pub entered: Buckets,
@@ -218,6 +222,7 @@ struct Viewer {
     chunked: bool,
     greeted: bool,
     told_cut: bool,
+    told_sampled: bool,
     slow: bool,
     /// The server ended it while it was slow.
     was_closed: bool,
@@ -298,6 +303,7 @@ impl Viewers {
                 chunked: false,
                 greeted: false,
                 told_cut: false,
+                told_sampled: false,
                 slow: settings.slow.is_some_and(|slow| slow.is(n)),
                 was_closed: false,
                 cursor: 0,
@@ -400,7 +406,8 @@ impl Viewers {
             }
             self.say_when_back();
             if let Some(all) = &totals
-                && (self.viewers.iter().all(|v| v.has(all)) || self.last_delivery.elapsed() > QUIET)
+                && (self.viewers.iter().all(|v| v.has(all, self.settings.sampled))
+                    || self.last_delivery.elapsed() > QUIET)
             {
                 break;
             }
@@ -414,7 +421,12 @@ impl Viewers {
             self.seen.late += u64::from(is_late);
             let none = Total::default();
             let total = totals.get(viewer.room as usize).unwrap_or(&none);
-            let (owed, given) = (total.since(viewer.joined), viewer.given);
+            let (mut owed, given) = (total.since(viewer.joined), viewer.given);
+            self.seen.told_sampled += u64::from(viewer.told_sampled);
+            if self.settings.sampled {
+                // How many it is to be is the scenario's promise; which ones is the server's lot.
+                owed.comments = given.comments;
+            }
             let due = owed.all();
             self.seen.comments_due += owed.comments;
             self.seen.scores_due += owed.scores;
@@ -422,9 +434,10 @@ impl Viewers {
             self.seen.comments_given += given.comments;
             self.seen.scores_given += given.scores;
             self.seen.gifts_given += given.gifts;
-            let has = given.all() + viewer.skipped;
+            let has = given.all() + if self.settings.sampled { 0 } else { viewer.skipped };
             let partial = (given.scores, given.gifts) != (owed.scores, owed.gifts);
-            let wrong_sum = viewer.skipped == 0 && viewer.sum != total.sum_since(viewer.joined);
+            let wrong_sum =
+                !self.settings.sampled && viewer.skipped == 0 && viewer.sum != total.sum_since(viewer.joined);
             if !viewer.told_cut && (has != due || wrong_sum || partial) {
                 self.seen.wrong_viewers += 1;
                 self.seen.lost += due.saturating_sub(has);
@@ -439,6 +452,9 @@ impl Viewers {
                 slow.skipped += viewer.skipped;
             }
         }
+        let given = || self.viewers.iter().map(|v| v.given.comments);
+        self.seen.comments_least = given().min().unwrap_or(0);
+        self.seen.comments_most = given().max().unwrap_or(0);
         self.seen.viewers = self.viewers.iter().filter(|v| v.greeted).count() as u64;
         let by_transport = |all: &[Histogram<u64>; 3]| {
             let named = LADDER.iter().map(|t| t.name().to_owned()).zip(all).filter(|(_, h)| !h.is_empty());
@@ -842,7 +858,8 @@ impl Viewers {
     fn event(&mut self, slot: usize, event: &Event, now: u64) -> bool {
         let viewer = &mut self.viewers[slot];
         match event.kind {
-            Kind::Hello { cursor, pseq, resumed } => {
+            Kind::Hello { cursor, pseq, resumed, sampled } => {
+                viewer.told_sampled |= sampled;
                 // A resume that brings only some of the comments counts the others by `skipped`.
                 if viewer.greeted && !resumed {
                     viewer.told_cut = true;
@@ -865,7 +882,10 @@ impl Viewers {
                 self.seen.cut += 1;
                 (viewer.cursor, viewer.pseq) = (cursor, pseq);
             }
-            Kind::Comment | Kind::Score | Kind::Gift | Kind::Priority => {
+            Kind::Comment | Kind::Score | Kind::Gift | Kind::Config { .. } | Kind::Priority => {
+                if let Kind::Config { sampled: Some(sampled) } = event.kind {
+                    viewer.told_sampled |= sampled;
+                }
                 if event.id <= viewer.cursor {
                     self.seen.duplicates += 1;
                     return true;
@@ -998,11 +1018,15 @@ impl Viewers {
 }
 
 impl Viewer {
-    /// Whether everything its room owes it has come or been told.
-    fn has(&self, totals: &[Total]) -> bool {
-        let likes = totals.get(self.room as usize).map_or(0, |total| total.likes);
-        let owed = totals.get(self.room as usize).map(|total| total.since(self.joined)).unwrap_or_default();
-        let has = self.told_cut || (self.given.all() + self.skipped >= owed.all() && self.likes >= likes);
+    /// Whether everything its room owes it has come or been told. Of a sampled room that is all but comments.
+    fn has(&self, totals: &[Total], sampled: bool) -> bool {
+        let total = totals.get(self.room as usize);
+        let owed = total.map(|total| total.since(self.joined)).unwrap_or_default();
+        let has = match sampled {
+            true => self.given.scores >= owed.scores && self.given.gifts >= owed.gifts,
+            false => self.given.all() + self.skipped >= owed.all(),
+        };
+        let has = self.told_cut || (has && self.likes >= total.map_or(0, |total| total.likes));
         // A victim may have found all it lacked in its socket, and the socket ended: it is complete when it watches again.
         self.phase == Phase::Ended || (has && (!self.slow || self.phase == Phase::Open))
     }

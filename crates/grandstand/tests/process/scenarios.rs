@@ -51,6 +51,12 @@ fn a_long_tail_of_rooms_is_served_and_costs_little_where_nobody_is() {
 }
 
 #[test]
+fn likes_are_all_taken_and_their_totals_end_where_they_should() {
+    let report = tenth("likes");
+    assert!(report["likes"]["given"].as_u64().is_some_and(|n| n > 0) && report["likes"]["refused"] == 0);
+}
+
+#[test]
 fn scores_of_many_matches_reach_every_viewer() {
     let report = tenth("scores");
     assert!(report["scores_due"].as_u64().is_some_and(|n| n > 0));
@@ -59,7 +65,7 @@ fn scores_of_many_matches_reach_every_viewer() {
 #[test]
 fn a_scenario_whose_feature_is_not_built_is_refused_by_name() {
     let server = Server::start(&[], &[]);
-    for (name, feature) in [("barrage", "sampling"), ("likes", "likes"), ("banner-storm", "banners")] {
+    for (name, feature) in [("barrage", "sampling"), ("banner-storm", "banners")] {
         let out = load(&server, &format!("http://{}", server.addr), &["--scenario", name, "--scale", "0.1"]);
         let said = String::from_utf8_lossy(&out.stderr);
         assert!(!out.status.success() && out.stdout.is_empty(), "{name} passed");
