@@ -61,7 +61,7 @@ function comment(room, c) {
   }
   insert(room, {
     type: 'comment', id: c.event_id, user: c.user ?? {}, body: hidden ? '' : c.body, ts: c.ts, retracted: hidden,
-    mine: own !== undefined, fate: own === undefined ? undefined : 'sent',
+    repeats: c.repeats, mine: own !== undefined, fate: own === undefined ? undefined : 'sent',
   });
 }
 
@@ -184,6 +184,19 @@ function settle(room, clientMsgId, fate, more = {}) {
   Object.assign(entry, { fate, ...more, version: entry.version + 1 });
   if (fate === 'refused') room.mine.delete(clientMsgId);
   room.changed.add('entries');
+}
+
+/** What the badge of a sampled room says at length; `null` when everyone is shown everything. */
+export function sampledText(room) {
+  if (!room.config.sampled) return null;
+  const cap = room.config.cap ? `at most ${room.config.cap} comments a second` : 'a part of the comments';
+  const keep = room.counters.keep_fraction;
+  const part = typeof keep === 'number' && keep < 1 ? `, now about ${percent(keep)} of what is said` : '';
+  return `You are shown ${cap}${part}. Scores and gifts are complete.`;
+}
+
+function percent(part) {
+  return `${Number((part * 100).toPrecision(2))} %`;
 }
 
 /** Own comments without a definite answer: to be sent again, with the same key, after a reconnect. */

@@ -1,6 +1,6 @@
 // The room page's shell: it moves bytes between the stream, the pure model and the document. Text is always text.
 
-import { apply, applySnapshot, emptyRoom, likesShown, optimistic, scoreboard, undecided } from './model.js';
+import { apply, applySnapshot, emptyRoom, likesShown, optimistic, sampledText, scoreboard, undecided } from './model.js';
 import { RoomStream } from './stream.js';
 
 const roomId = decodeURIComponent(location.pathname.split('/')[2] ?? '');
@@ -113,6 +113,11 @@ function draw(li, e) {
     li.append(span('time', e.ts ? time.format(new Date(e.ts)) : ''));
     for (const badge of e.user?.badges ?? []) li.append(span('badge', badge));
     li.append(who, document.createTextNode(e.body));
+    if (e.repeats > 0) {
+      const times = span('repeats', `×${e.repeats + 1}`);
+      times.title = `${e.repeats} others said the same`;
+      li.append(times);
+    }
     if (e.fate) li.append(span('fate', fateText(e)));
   }
 }
@@ -123,6 +128,11 @@ function paint() {
   if (changed.has('head')) {
     el('title').textContent = room.title;
     document.title = `${room.title} · Grandstand`;
+  }
+  if (changed.has('head') || changed.has('counters')) {
+    const sampled = sampledText(room);
+    el('sampled').hidden = sampled === null;
+    el('sampled').title = sampled ?? '';
   }
   if (changed.has('counters')) paintCounters();
   if (changed.has('scores')) paintScores();
