@@ -24,7 +24,8 @@ const CRATES: &[(&str, &[&str])] = &[
 /// Roles of the server → modules of the server they may name. They never name each other.
 const ROLES: &[&str] = &["gateway", "shard", "control"];
 /// What the roles may name beside themselves. The roles are named by `process` alone.
-const SHARED: &[&str] = &["admission", "auth", "clock", "config", "edge", "failpoint", "kernel", "link", "metrics"];
+const SHARED: &[&str] =
+    &["admission", "auth", "clock", "config", "edge", "failpoint", "kernel", "link", "metrics", "shedding"];
 
 /// Crates that the pure rules may not reach, by any path.
 const IMPURE: &[&str] = &["tokio", "serde", "mio", "rusqlite", "libc", "rustix"];

@@ -164,6 +164,8 @@ pub struct Comment {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Won {
     pub window: WindowNumber,
+    /// Winners of its window, itself included: nothing is picked of a window that is not whole. 0 until [`count_winners`].
+    pub of: u32,
     /// 1 to [`sampler::WEIGHT_MAX`].
     pub weight: u32,
     /// Texts folded into it.
@@ -172,6 +174,26 @@ pub struct Won {
     pub by_right: bool,
     /// Whom it answers or names, when that user was in the room.
     pub addressee: Option<UserId>,
+}
+
+/// Says to each winner of a batch how many its window has. The winners of one window are in one batch, one behind the other.
+pub fn count_winners(batch: &mut [Arc<Record>]) {
+    let window = |record: &Record| match &record.body {
+        Body::Comment(Comment { won: Some(won), .. }) => Some((record.room.clone(), won.window)),
+        _ => None,
+    };
+    let mut rest = batch;
+    while let Some(first) = rest.first() {
+        let of = window(first);
+        let n = rest.iter().take_while(|record| of.is_some() && window(record) == of).count();
+        let (winners, after) = rest.split_at_mut(n.max(1));
+        for record in winners.iter_mut().take(n) {
+            if let Body::Comment(Comment { won: Some(won), .. }) = &mut Arc::make_mut(record).body {
+                won.of = n as u32;
+            }
+        }
+        rest = after;
+    }
 }
 
 /// What the switch of a wide room saw when it turned.

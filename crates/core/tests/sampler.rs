@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use grandstand_core::ids::{Epoch, EventId, Seq};
 use grandstand_core::names::UserId;
-use grandstand_core::record::{Audience, Body, Comment, Record, RetractTarget, Verdict};
+use grandstand_core::record::{Audience, Body, Comment, Record, RetractTarget, Verdict, Won, count_winners};
 use grandstand_core::rng::Rng;
-use grandstand_core::sampler::pick::{FOLLOWED, Table, ViewerKey, WindowNumber, quota};
+use grandstand_core::sampler::pick::{FOLLOWED, Line, Table, ViewerKey, WindowNumber, quota};
 use grandstand_core::sampler::window::{Offered, Settings, Window, Winner};
 use grandstand_core::sampler::{Candidate, Weights};
 use grandstand_core::time::{Mono, Wall};
@@ -321,34 +321,79 @@ proptest! {
         number in any::<u32>(),
         weights in prop::collection::vec(1_u32..1_000, 0..96),
         quota in 0_usize..12,
-        followed in prop::collection::btree_set(0_u32..96, 0..6),
+        followed in prop::collection::btree_set(0_usize..96, 0..6),
     ) {
-        let table = Table::new(WindowNumber(u64::from(number)), weights.clone());
-        let followed: Vec<u32> = followed.into_iter().filter(|f| (*f as usize) < weights.len()).collect();
-        let picked = table.pick(ViewerKey(viewer), quota, &followed);
-        prop_assert_eq!(&picked, &table.clone().pick(ViewerKey(viewer), quota, &followed));
+        let picked = picked(&weights, WindowNumber(u64::from(number)), ViewerKey(viewer), quota, &followed);
+        prop_assert_eq!(&picked, &self::picked(&weights, WindowNumber(u64::from(number)), ViewerKey(viewer), quota, &followed));
         prop_assert_eq!(picked.len(), quota.min(weights.len()));
         prop_assert!(picked.is_sorted_by(|a, b| a < b));
     }
 }
 
-/// How often each of the winners is the one pick of 10^6 viewers.
-fn picks(weights: &[u32], followed: &[u32]) -> Vec<u64> {
-    let table = Table::new(WindowNumber(77), weights.to_vec());
+fn picked(
+    weights: &[u32],
+    window: WindowNumber,
+    viewer: ViewerKey,
+    quota: usize,
+    followed: &BTreeSet<usize>,
+) -> Vec<usize> {
+    let mut table = Table::new(window, weights.to_vec());
+    let mut picked = Vec::new();
+    match followed.is_empty() {
+        true => table.pick(viewer, quota, |place| picked.push(place)),
+        false => table.pick_followed(viewer, quota, |place| followed.contains(&place), |place| picked.push(place)),
+    }
+    picked
+}
+
+/// How often each of the winners is among the picks of 10^6 viewers.
+fn picks(weights: &[u32], quota: usize, followed: &[usize]) -> Vec<u64> {
+    let longer = |(place, w): (usize, &u32)| if followed.contains(&place) { w * FOLLOWED } else { *w };
+    let line = Line::new(WindowNumber(77), &weights.iter().enumerate().map(longer).collect::<Vec<_>>(), quota);
     let mut counts = vec![0_u64; weights.len()];
     let mut keys = Rng::new(1);
     for _ in 0..1_000_000 {
-        for place in table.pick(ViewerKey(keys.next()), 1, followed) {
-            counts[place as usize] += 1;
-        }
+        line.pick(ViewerKey(keys.next()), |place| counts[place] += 1);
     }
     counts
 }
 
 #[test]
+fn a_heavy_winner_is_picked_by_everyone_and_takes_nobody_s_place() {
+    let mut weights = vec![1; 63];
+    weights.push(1_000);
+    let counts = picks(&weights, 10, &[]);
+    assert_eq!(
+        (counts[63], counts.iter().sum::<u64>()),
+        (1_000_000, 10_000_000),
+        "ten picks each, one of them the heavy one"
+    );
+    let expected = vec![9e6 / 63.0; 63];
+    let statistic = chi_square(&counts[..63], &expected);
+    assert!(statistic < critical(62), "chi-square {statistic}: {counts:?}");
+}
+
+#[test]
+fn a_window_has_no_more_kinds_of_picks_than_winners() {
+    let weights: Vec<u32> = (0..64).map(|i| 1 + i % 7).collect();
+    for quota in [1, 10, 20] {
+        let line = Line::new(WindowNumber(5), &weights, quota);
+        let mut keys = Rng::new(2);
+        let kinds: BTreeSet<Vec<usize>> = (0..100_000)
+            .map(|_| {
+                let mut picked = Vec::new();
+                line.pick(ViewerKey(keys.next()), |place| picked.push(place));
+                picked
+            })
+            .collect();
+        assert!(kinds.len() <= weights.len(), "{} kinds of {quota}", kinds.len());
+    }
+}
+
+#[test]
 fn viewers_pick_winners_of_one_weight_equally_and_others_by_weight() {
     let weights: Vec<u32> = (0..64).map(|i| if i < 60 { 1 } else { 10 }).collect();
-    let counts = picks(&weights, &[]);
+    let counts = picks(&weights, 1, &[]);
     let expected: Vec<f64> = weights.iter().map(|w| f64::from(*w) * 1e6 / 100.0).collect();
     let statistic = chi_square(&counts, &expected);
     assert!(statistic < critical(63), "chi-square {statistic}: {counts:?}");
@@ -356,9 +401,9 @@ fn viewers_pick_winners_of_one_weight_equally_and_others_by_weight() {
 
 #[test]
 fn a_followed_winner_is_four_times_as_likely() {
-    let counts = picks(&[1; 16], &[3, 9]);
-    let one = 1e6 / (14.0 + 2.0 * FOLLOWED as f64);
-    let expected: Vec<f64> = (0..16).map(|i| if i == 3 || i == 9 { one * FOLLOWED as f64 } else { one }).collect();
+    let counts = picks(&[1; 16], 1, &[3, 9]);
+    let one = 1e6 / (14.0 + 2.0 * f64::from(FOLLOWED));
+    let expected: Vec<f64> = (0..16).map(|i| if i == 3 || i == 9 { one * f64::from(FOLLOWED) } else { one }).collect();
     let statistic = chi_square(&counts, &expected);
     assert!(statistic < critical(15), "chi-square {statistic}: {counts:?}");
 }
@@ -367,4 +412,31 @@ fn a_followed_winner_is_four_times_as_likely() {
 fn a_small_cap_serves_a_fifth_of_the_viewers_in_each_window() {
     let served = (0..10_000).filter(|v| quota(ViewerKey(*v), WindowNumber(5), 1_000, 200) == 1).count();
     assert!((1_800..2_200).contains(&served), "{served} of 10 000");
+}
+
+#[test]
+fn each_winner_of_a_batch_is_told_how_many_its_window_has() {
+    let winner = |seq, window: Option<u64>| {
+        let mut record = (*record(seq, "a", "x", &[])).clone();
+        let won = window.map(|n| Won {
+            window: WindowNumber(n),
+            of: 0,
+            weight: 1,
+            repeats: 0,
+            by_right: false,
+            addressee: None,
+        });
+        let Body::Comment(comment) = &mut record.body else { unreachable!() };
+        comment.won = won.map(Box::new);
+        Arc::new(record)
+    };
+    let mut batch =
+        [(1, None), (2, Some(7)), (3, Some(7)), (4, Some(8)), (5, None), (6, Some(9))].map(|(s, w)| winner(s, w));
+    count_winners(&mut batch);
+    let of = |record: &Arc<Record>| match &record.body {
+        Body::Comment(Comment { won, .. }) => won.as_ref().map_or(0, |won| won.of),
+        _ => unreachable!(),
+    };
+    assert_eq!(batch.each_ref().map(of), [0, 2, 2, 1, 0, 1]);
+    count_winners(&mut []);
 }

@@ -109,7 +109,7 @@ struct World {
 
 fn entry(event: &Event) -> Entry<()> {
     let Event { id, lane, private, pseq, at } = *event;
-    Entry { id, lane, closes_window: false, private, pseq, at, bytes: 100, payload: () }
+    Entry { id, lane, closes_window: false, private, pseq, won: None, at, bytes: 100, payload: () }
 }
 
 impl World {

@@ -15,13 +15,15 @@ use grandstand_core::names::{ClientMsgId, LikeKind, RoomId, UserId};
 use grandstand_core::owner::{Owner, Settings};
 use grandstand_core::record::{Audience, Body, Comment, Lane, Record, Verdict};
 use grandstand_core::rng::Rng;
+use grandstand_core::sampler::pick::{ViewerKey, WindowNumber};
 use grandstand_core::time::{Mono, Wall};
 use grandstand_core::viewer::merge::{Leave, MergeWindow};
 use grandstand_core::viewer::ring::{self, Entry, Ring};
 use grandstand_core::viewer::session::{Action, Credential, Op, Session, Start};
 use grandstand_core::viewer::walk::{self, Place, Step, Walk};
 use grandstand_server::gateway::frames::{self, Out};
-use grandstand_server::link::Piece;
+use grandstand_server::gateway::parts::{self, Cap, GivenAt, Parts, Who};
+use grandstand_server::link::{Piece, Won};
 use grandstand_server::metrics::Transport;
 use grandstand_wire::{event, op, record};
 
@@ -39,6 +41,9 @@ const CASES: &[Case] = &[
     ("session-publish", 2_000, session),
     ("walk-same-place", 5_000, || walk(true)),
     ("walk-own-place", 2_000, || walk(false)),
+    ("walk-wide-chat", 5_000, || walk_wide(5)),
+    ("walk-wide-danmaku", 5_000, || walk_wide(50)),
+    ("wide-window", 500, wide_window),
     ("ring-push", 2_000, push),
     ("op-parse", 1_000, parse),
     ("event-json", 1_000, event_json),
@@ -209,6 +214,7 @@ fn entry(piece: &Arc<Piece>, at: Mono) -> Entry<Arc<Piece>> {
         closes_window: piece.closes_window,
         private: false,
         pseq: piece.pseq,
+        won: None,
         at,
         bytes: piece.json.len() as u32,
         payload: piece.clone(),
@@ -237,6 +243,62 @@ fn walk(same: bool) -> Box<dyn FnMut()> {
             other => panic!("{other:?}"),
         }
         black_box(place);
+    })
+}
+
+/// A ring that holds one window of 64 winners.
+fn wide_ring(at: Mono) -> Ring<Arc<Piece>> {
+    let before = comment(1).event_id();
+    let mut ring = Ring::new(before.position(), Pseq(0), ring::Limits::default());
+    for seq in 2..66 {
+        let won = Won {
+            window: WindowNumber(8_900_000_001),
+            of: 64,
+            weight: 1,
+            by_right: false,
+            addressee: None,
+            reply_to: None,
+        };
+        let piece = Arc::into_inner(piece(seq)).expect("just made");
+        let piece = Arc::new(Piece { won: Some(won), ..piece });
+        ring.push(Entry { won: parts::lot(&piece, 5_000), ..entry(&piece, at) });
+    }
+    ring
+}
+
+/// What a viewer more of a wide room costs beside its socket's write: its step, its part, and the frame of it. To be held
+/// against `walk-same-place`.
+fn walk_wide(cap: u32) -> Box<dyn FnMut()> {
+    let now = Mono(1_000_000);
+    let ring: &'static Ring<Arc<Piece>> = Box::leak(Box::new(wide_ring(now)));
+    let mut walk = Walk::new(ring, walk::Limits::default(), now);
+    let cap = Cap { own: cap, milli: u64::from(cap) * 1_000 };
+    let mut parts = Parts::new(cap, now);
+    let mut keys = Rng::new(7);
+    Box::new(move || {
+        let who = Who::new(ViewerKey(keys.next()), true);
+        let mut place = Place::live(ring.floor());
+        let Step::Send(plan) = black_box(walk.step(&place)) else { panic!("the ring holds something") };
+        let reader = parts::reader(who, None, cap);
+        let part = parts.find(&walk, &plan, false, &reader, Some(GivenAt::new(now)), |_| ());
+        black_box(parts.frame(part.frame));
+        place.advance(&plan);
+        black_box(place);
+    })
+}
+
+/// What a window costs a worker once, however many viewers it has.
+fn wide_window() -> Box<dyn FnMut()> {
+    let now = Mono(1_000_000);
+    let ring: &'static Ring<Arc<Piece>> = Box::leak(Box::new(wide_ring(now)));
+    Box::new(move || {
+        let mut walk = Walk::new(ring, walk::Limits::default(), now);
+        let Step::Send(plan) = walk.step(&Place::live(ring.floor())) else { panic!("the ring holds something") };
+        let mut given = Vec::new();
+        let cap = Cap { own: 5, milli: 5_000 };
+        let mut windows = walk.winners(&plan);
+        windows.pick(&parts::reader(Who::new(ViewerKey(1), true), None, cap), &mut given);
+        black_box(given);
     })
 }
 

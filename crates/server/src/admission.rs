@@ -12,6 +12,7 @@ use grandstand_core::names::UserId;
 use grandstand_core::time::{Mono, Wall};
 
 use crate::link::Delay;
+use crate::shedding::Shedding;
 
 /// The one gateway of this process.
 pub const LOCAL: &str = "local";
@@ -45,6 +46,8 @@ struct State {
 }
 
 pub struct Admission {
+    /// What operators set of a gateway beside it.
+    pub shedding: Shedding,
     configured: Option<Limit>,
     state: Mutex<State>,
     /// A copy of `state.drain.is_some()`, for a look without the lock.
@@ -64,7 +67,12 @@ impl Admission {
     pub fn new(configured: Option<Limit>, now: Mono) -> Admission {
         let bucket = configured.map(|limit| Bucket::new(limit, now));
         let state = State { bucket, drain: None, changed: None };
-        Admission { configured, state: Mutex::new(state), draining: AtomicBool::new(false) }
+        Admission {
+            shedding: Shedding::default(),
+            configured,
+            state: Mutex::new(state),
+            draining: AtomicBool::new(false),
+        }
     }
 
     /// Takes one new stream of a room that holds `viewers`.

@@ -17,6 +17,7 @@ mod full;
 mod http2;
 mod meter;
 mod ops;
+pub mod parts;
 mod pipe;
 mod polls;
 mod refill;
@@ -40,6 +41,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use grandstand_core::sampler::Preset;
+use grandstand_core::time::Mono;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
 use crate::admission::Admission;
@@ -48,8 +51,9 @@ use crate::auth::ticket::Tickets;
 use crate::auth::token::Verifier;
 use crate::edge::{Listen, Serves};
 use crate::kernel;
-use crate::link::{ControlHandle, Delay, ShardHandle, Tallies, ToWorker, Workers};
+use crate::link::{ControlHandle, Delay, RoomInfo, ShardHandle, Tallies, ToWorker, Workers};
 use crate::metrics::Metrics;
+use parts::Cap;
 use polls::Polls;
 use streams::StreamTable;
 use worker::Worker;
@@ -138,6 +142,14 @@ impl Shared {
             admission: deps.admission,
             settings,
         }
+    }
+}
+
+impl Shared {
+    /// What viewers of a room are given of its comments while it is wide.
+    fn cap(&self, info: Option<&RoomInfo>, now: Mono) -> Cap {
+        let own = info.map_or(Preset::Chat.cap(), |info| info.settings.sampling.cap());
+        Cap { own, milli: self.admission.shedding.cap_milli(u64::from(own) * 1_000, now) }
     }
 }
 

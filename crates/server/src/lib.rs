@@ -16,4 +16,5 @@ pub mod link;
 pub mod metrics;
 pub mod process;
 pub mod shard;
+pub mod shedding;
 pub mod tls;

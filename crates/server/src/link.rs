@@ -105,9 +105,13 @@ pub struct Piece {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Won {
     pub window: WindowNumber,
+    /// Winners of its window, itself included.
+    pub of: u32,
     /// 1 to 1000.
     pub weight: u32,
-    /// Whom it answers or names: shown to that user beside the pick.
+    /// It came beside the lot: its addressee is given it beside the pick.
+    pub by_right: bool,
+    /// Whom it answers or names.
     pub addressee: Option<UserId>,
     /// The thread it is in.
     pub reply_to: Option<EventId>,
@@ -118,6 +122,8 @@ pub struct Won {
 pub struct Batch {
     pub room: RoomId,
     pub pieces: Vec<Arc<Piece>>,
+    /// Comments that were said in the room, wide, since its last batch; winners are among them.
+    pub said: u32,
 }
 
 /// A cursor from before so many restarts is older than any resume window.

@@ -74,12 +74,14 @@ pub enum Refused {
     Connections,
     /// `limits.connections_per_room_max`.
     Room,
+    /// A room that is never sampled sends as much as it may.
+    Cost,
     /// The process has no descriptor for it.
     Sockets,
 }
 
 impl Refused {
-    pub const ALL: [Refused; 8] = [
+    pub const ALL: [Refused; 9] = [
         Refused::Rate,
         Refused::Closed,
         Refused::Drain,
@@ -87,6 +89,7 @@ impl Refused {
         Refused::Address,
         Refused::Connections,
         Refused::Room,
+        Refused::Cost,
         Refused::Sockets,
     ];
 
@@ -99,6 +102,7 @@ impl Refused {
             Refused::Address => "address",
             Refused::Connections => "connections",
             Refused::Room => "room",
+            Refused::Cost => "cost",
             Refused::Sockets => "sockets",
         }
     }
@@ -241,6 +245,8 @@ pub struct Metrics {
     pub http2_streams: AtomicI64,
     /// HTTP/2 connections ended because their peer asked for more than it may.
     pub http2_calmed: AtomicU64,
+    /// Whether the shedder takes, an operator's order does, and an operator has said that it may; 1 for yes.
+    pub shedding: [AtomicI64; 3],
     pub accepted: AtomicU64,
     /// `accept` failed (descriptors, memory).
     pub accept_failed: AtomicU64,
@@ -284,6 +290,8 @@ pub struct Metrics {
     delivered: [[AtomicU64; LANES.len()]; 3],
     /// Comments passed over by hop; each was told.
     pub skipped: [AtomicU64; 3],
+    /// Winners of wide rooms that were not among a viewer's picks, by hop.
+    pub sampled: [AtomicU64; 3],
     /// Events that left a ring for want of room before their age, in the order of [`LANES`].
     pub crowded_out: [AtomicU64; LANES.len()],
     /// Priority events that were missing on the way from the shard to a ring. Each is a bug.
@@ -359,7 +367,7 @@ impl Metrics {
 }
 
 /// How many of [`Metrics::numbers`] do not only grow.
-const GAUGES: usize = 3 + 3;
+const GAUGES: usize = 3 + 3 + 3;
 
 impl Metrics {
     /// Every number in a fixed order, the gauges first, so that processes can be added up. A gauge below zero is its two's
@@ -390,6 +398,7 @@ impl Metrics {
     fn each(&self, gauge: &mut dyn FnMut(&AtomicI64), counter: &mut dyn FnMut(&AtomicU64)) {
         let Metrics {
             connections,
+            shedding,
             accepted,
             accept_failed,
             http2_connections,
@@ -411,6 +420,7 @@ impl Metrics {
             bytes,
             delivered,
             skipped,
+            sampled,
             crowded_out,
             priority_lost,
             encoded,
@@ -430,7 +440,7 @@ impl Metrics {
             delivery,
         } = self;
         [connections, http2_connections, http2_streams].into_iter().for_each(&mut *gauge);
-        streams.iter().for_each(gauge);
+        streams.iter().chain(shedding).for_each(gauge);
         let single = [
             accepted,
             accept_failed,
@@ -454,8 +464,8 @@ impl Metrics {
             saved,
             packing_ns,
         ];
-        let lists: [&[AtomicU64]; 10] =
-            [handshakes, &denied.0, opened, closed, resumed, refused, frames, bytes, skipped, crowded_out];
+        let lists: [&[AtomicU64]; 11] =
+            [handshakes, &denied.0, opened, closed, resumed, refused, frames, bytes, skipped, sampled, crowded_out];
         let histograms = walks.iter().chain(delivery.as_flattened()).chain([lag]);
         let times = histograms.flat_map(|h| h.buckets.iter().chain([&h.micros]));
         let lists = lists.into_iter().flatten().chain(delivered.as_flattened());

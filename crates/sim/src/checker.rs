@@ -12,6 +12,7 @@ use grandstand_core::time::Wall;
 use grandstand_core::viewer::walk::Skipped;
 
 use crate::history::{Begun, ClientIdx, Line, Seen, Snapshot, Wish};
+use crate::process;
 use crate::world::Survived;
 
 /// What may lie between the check of a comment and its id: a slow write before its own batch, and a verdict.
@@ -240,6 +241,10 @@ struct Session {
     jumped: Vec<(Position, Position)>,
     /// The snapshot that is owed since.
     owed: Option<(Position, Pseq)>,
+    /// Winners of wide rooms that are its part.
+    part: Option<BTreeSet<EventId>>,
+    /// Every cursor it came with.
+    asked: Vec<Position>,
     /// Highest revision of each score event, as a page would show it.
     board: BTreeMap<(Key, Key), Revision>,
 }
@@ -248,9 +253,13 @@ fn check_viewers(log: &Log<'_>, history: &[Line], found: &mut Violations, weight
     let mut sessions: BTreeMap<ClientIdx, Session> = BTreeMap::new();
     for line in history {
         match &line.seen {
-            Seen::Hello { client, room, asked, cursor, pseq, kind, skipped } => {
+            Seen::Hello { client, user, room, asked, cursor, pseq, kind, skipped } => {
                 let session = sessions.entry(*client).or_default();
                 session.room = Some(room.clone());
+                if session.part.is_none() {
+                    session.part = Some(part_of(log, room, user));
+                }
+                session.asked.push(*asked);
                 if *kind == Begun::Snapshot && !has_priority(log, room, *asked, *cursor) {
                     found.push(format!("client {client} was sent to a snapshot from {asked:?} with nothing to lose"));
                 }
@@ -436,6 +445,9 @@ fn deliver(
     if id.position() <= session.last {
         found.push(format!("I-03: client {client} was given {id:?} after {:?}", session.last));
     }
+    if process::lot(event).is_some() && !session.part.as_ref().is_some_and(|part| part.contains(&id)) {
+        found.push(format!("I-04: client {client} was given {id:?}, a winner that is not its part"));
+    }
     session.last = session.last.max(id.position());
     session.given.insert(id);
     if let Some(n) = event.pseq {
@@ -454,6 +466,25 @@ fn show(board: &mut BTreeMap<(Key, Key), Revision>, event: &Record) {
     }
 }
 
+/// What a viewer is given of every window of a room, wherever it reads it.
+fn part_of(log: &Log<'_>, room: &RoomId, user: &UserId) -> BTreeSet<EventId> {
+    let mine = log.valid.iter().filter(|r| r.room.as_ref() == Some(room) && r.lane().is_some());
+    let mine: Vec<Arc<Record>> = mine.map(|record| Arc::clone(record)).collect();
+    let winners = process::picked(&mine, &process::reader(user)).filter(|record| process::lot(record).is_some());
+    winners.map(|record| record.event_id()).collect()
+}
+
+/// Whether a viewer came with a cursor from within the winner's window: it may have been given its part of it before.
+fn came_within(log: &Log<'_>, session: &Session, winner: &Record) -> bool {
+    let window = process::lot(winner).map(|lot| lot.window);
+    let mates = log.valid.iter().filter(|r| r.room == winner.room && process::lot(r).map(|lot| lot.window) == window);
+    let ids: Vec<Position> = mates.map(|record| record.event_id().position()).collect();
+    let within = |asked: &&Position| {
+        ids.first().is_some_and(|first| first <= *asked) && ids.last().is_some_and(|last| *asked < last)
+    };
+    session.asked.iter().find(within).is_some()
+}
+
 /// At the end everything since the session began was given, told, or is covered by a snapshot.
 fn account(log: &Log<'_>, client: ClientIdx, session: &Session, found: &mut Violations) {
     let (Some(begun), Some(room)) = (session.begun, &session.room) else { return };
@@ -463,6 +494,12 @@ fn account(log: &Log<'_>, client: ClientIdx, session: &Session, found: &mut Viol
         let jumped = session.jumped.iter().any(|(from, to)| at > *from && at <= *to);
         if at <= begun || jumped || session.given.contains(&id) || record.audience != Audience::Everyone {
             continue;
+        }
+        if process::lot(record).is_some() {
+            let owed = session.part.as_ref().is_some_and(|part| part.contains(&id));
+            if !owed || came_within(log, session, record) {
+                continue;
+            }
         }
         let told = session.told.iter().position(|(skip, _)| skip.from <= id && id <= skip.to);
         match told.filter(|_| record.lane() == Some(Lane::Comment)) {

@@ -34,6 +34,7 @@ pub enum Seen {
     /// A stream begins: `cursor` is what the client asked for, the rest is hello.
     Hello {
         client: ClientIdx,
+        user: UserId,
         room: RoomId,
         asked: Position,
         cursor: Position,

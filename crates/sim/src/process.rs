@@ -11,13 +11,15 @@ use std::time::Duration;
 use grandstand_core::hash::Seeded;
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Position, Pseq};
 use grandstand_core::likes::{Gatherer, Sender, Totals};
-use grandstand_core::names::{ClientMsgId, RoomId};
+use grandstand_core::names::{ClientMsgId, RoomId, UserId};
 use grandstand_core::owner::command::Tag;
 use grandstand_core::owner::{Owner, Settings};
 use grandstand_core::reader::{Reader, Reading};
-use grandstand_core::record::{Audience, Body, Lane, Record};
+use grandstand_core::record::{Audience, Body, Comment, Lane, Record};
+use grandstand_core::sampler::pick::{ViewerKey, WindowNumber};
 use grandstand_core::time::{Mono, Wall};
 use grandstand_core::viewer::merge::MergeWindow;
+use grandstand_core::viewer::part::{self, Lot, Windows};
 use grandstand_core::viewer::resume::{self, Answer, COMMENTS_MAX, Facts, Priority};
 use grandstand_core::viewer::ring::{self, Entry, Ring};
 use grandstand_core::viewer::session::Session;
@@ -293,9 +295,13 @@ impl Process {
     /// The next page of a room's log: at most `rows` events after `after`, and up to where the page is complete.
     pub fn page(&self, room: &RoomId, after: Position, rows: usize) -> (Vec<Arc<Record>>, Position) {
         let mut rest = self.after(room, after);
-        let page: Vec<Arc<Record>> = rest.by_ref().take(rows).cloned().collect();
-        let upto = match (rest.next(), page.last()) {
-            (Some(_), Some(last)) => last.event_id().position(),
+        let mut page: Vec<Arc<Record>> = rest.by_ref().take(rows).cloned().collect();
+        let more = rest.next().is_some();
+        if let Some(window) = part::broken_end(&windows(&page)).filter(|_| more) {
+            page.truncate(window);
+        }
+        let upto = match (more, page.last()) {
+            (true, Some(last)) => last.event_id().position(),
             _ => self.head().max(after),
         };
         (page, upto)
@@ -324,7 +330,11 @@ impl Process {
         page.reverse();
         let before =
             |r: &Arc<Record>| Position::new(r.event_id().value() - 1).expect("one less than an id is a position");
-        let after = rest.next().and(page.first()).map_or(Position::START, before);
+        let more = rest.next().is_some();
+        if let Some(whole) = part::broken_start(&windows(&page)).filter(|_| more) {
+            page.drain(..whole);
+        }
+        let after = page.first().filter(|_| more).map_or(Position::START, before);
         Some((page, after))
     }
 
@@ -365,10 +375,48 @@ pub fn entry(record: &Arc<Record>, now: Mono) -> Option<Entry<Arc<Record>>> {
         closes_window: record.closes_window(),
         private: record.audience != Audience::Everyone,
         pseq: record.pseq,
+        won: lot(record),
         at: now,
         bytes: 120,
         payload: record.clone(),
     })
+}
+
+/// Comments a thousand seconds that each viewer of a wide room is given.
+pub const CAP_MILLI: u64 = 5_000;
+
+fn windows(records: &[Arc<Record>]) -> Vec<Option<(WindowNumber, u32)>> {
+    records.iter().map(|record| lot(record).map(|lot| (lot.window, lot.of))).collect()
+}
+
+/// What the pick must know of a window's winner.
+pub fn lot(record: &Record) -> Option<Lot> {
+    let Body::Comment(Comment { won: Some(won), reply_to, .. }) = &record.body else { return None };
+    Some(Lot {
+        window: won.window,
+        of: won.of,
+        weight: won.weight,
+        author: ViewerKey::of_user(record.user.as_ref()?),
+        thread: *reply_to,
+        addressee: won.addressee.as_ref().filter(|_| won.by_right).map(ViewerKey::of_user),
+        share_milli: part::share_milli(won.of, CAP_MILLI),
+    })
+}
+
+/// A viewer of the simulation as the pick sees it: it follows nobody.
+pub fn reader(user: &UserId) -> part::Reader<'static> {
+    part::Reader { key: ViewerKey::of_user(user), cap_milli: CAP_MILLI, follows: &part::NOBODY, threads: &[] }
+}
+
+/// The records of a page without the winners that a viewer is not given.
+pub fn picked<'r>(
+    records: &'r [Arc<Record>],
+    reader: &part::Reader<'_>,
+) -> impl Iterator<Item = &'r Arc<Record>> + use<'r> {
+    let mut given = Vec::new();
+    Windows::gather(records.iter().zip(0..).map(|(record, at)| (at, lot(record)))).pick(reader, &mut given);
+    let is_given = move |(record, at): &(&Arc<Record>, u64)| lot(record).is_none() || given.binary_search(at).is_ok();
+    records.iter().zip(0_u64..).filter(is_given).map(|(record, _)| record)
 }
 
 pub fn is_public_comment(record: &Record) -> bool {

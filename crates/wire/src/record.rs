@@ -360,6 +360,7 @@ fn encode_body(body: &Body, e: &mut Encoder<'_>) {
                 e.number(7, u64::from(won.repeats));
                 e.bool(8, won.by_right);
                 e.text(9, won.addressee.as_ref().map_or("", UserId::as_str));
+                e.number(10, u64::from(won.of));
             }
         }
         Body::Score(s) => {
@@ -628,6 +629,7 @@ fn decode_body(kind: u64, revision: u32, bytes: &[u8]) -> Result<Body, Broken> {
                     repeats: d.number32(7)?,
                     by_right: d.bool(8)?,
                     addressee: name(d.text(9)?, UserId::parse, "addressee")?,
+                    of: d.number32(10)?,
                 })),
             };
             Body::Comment(Comment { display, badges: badges.into(), text, reply_to, won })

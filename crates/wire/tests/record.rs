@@ -154,11 +154,11 @@ fn wall() -> impl Strategy<Value = Wall> {
 }
 
 fn comment() -> impl Strategy<Value = Body> {
-    let won = option::of((any::<(u64, u32, u32, bool)>(), option::of(user())));
+    let won = option::of((any::<(u64, u32, u32, u32, bool)>(), option::of(user())));
     (text(), vec(text(), 0..4), text(), option::of(event_id()), won).prop_map(
         |(display, badges, text, reply_to, won)| {
-            let won = won.map(|((window, weight, repeats, by_right), addressee)| {
-                Box::new(Won { window: WindowNumber(window), weight, repeats, by_right, addressee })
+            let won = won.map(|((window, of, weight, repeats, by_right), addressee)| {
+                Box::new(Won { window: WindowNumber(window), of, weight, repeats, by_right, addressee })
             });
             Body::Comment(Comment { display, badges: badges.into(), text, reply_to, won })
         },

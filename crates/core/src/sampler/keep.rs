@@ -21,6 +21,11 @@ pub fn millionths(cap: u64, said: u64) -> u32 {
     ((u128::from(cap) * 1_000_000 + u128::from(said) / 2) / u128::from(said)) as u32
 }
 
+/// Whether a figure is so far from the one that was told that it is told anew: by a twentieth.
+pub fn is_news(told: u32, now: u32) -> bool {
+    u64::from(told.abs_diff(now)) * 20 > u64::from(told)
+}
+
 /// Measures it over the last ten seconds: comments said, and comments one viewer was given of them.
 #[derive(Clone, Debug, Default)]
 pub struct Keep {
@@ -47,6 +52,13 @@ impl Keep {
         millionths(given, said)
     }
 
+    /// What was said a second, over the last ten; of what [`Keep::add`] was given, rounded up.
+    pub fn said_a_second(&mut self, now: Mono) -> u64 {
+        self.forget(now);
+        let said: u64 = self.slots.iter().map(|slot| slot.1).sum();
+        said.div_ceil(OVER.as_secs())
+    }
+
     fn forget(&mut self, now: Mono) {
         while self.slots.front().is_some_and(|slot| now.since(slot.0) >= OVER) {
             self.slots.pop_front();
@@ -56,7 +68,7 @@ impl Keep {
 
 #[cfg(test)]
 mod tests {
-    use super::{Keep, WHOLE_MILLIONTHS, millionths};
+    use super::{Keep, WHOLE_MILLIONTHS, is_news, millionths};
     use crate::time::Mono;
 
     #[test]
@@ -71,11 +83,17 @@ mod tests {
     }
 
     #[test]
+    fn a_figure_is_told_anew_when_it_moved_by_a_twentieth() {
+        assert!(!is_news(WHOLE_MILLIONTHS, WHOLE_MILLIONTHS) && !is_news(1_000, 1_050) && !is_news(20, 21));
+        assert!(is_news(1_000, 1_051) && is_news(1_000, 949) && is_news(0, 1));
+    }
+
+    #[test]
     fn ten_seconds_are_measured_and_older_ones_forgotten() {
         let mut keep = Keep::default();
         let second = |n: u64| Mono(n * 1_000_000);
         (0..10).for_each(|s| keep.add(1_000, 5, second(s)));
-        assert_eq!(keep.millionths(second(9)), 5_000);
+        assert_eq!((keep.millionths(second(9)), keep.said_a_second(second(9))), (5_000, 1_000));
         (10..20).for_each(|s| keep.add(10, 5, second(s)));
         assert_eq!(keep.millionths(second(19)), 500_000);
         assert_eq!(keep.millionths(second(40)), WHOLE_MILLIONTHS);

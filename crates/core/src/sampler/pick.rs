@@ -1,22 +1,48 @@
 //! The pick: which of a window's winners one viewer is given.
 //!
-//! A pure function of (viewer, window): the same viewer who resumes is picked the same again, on any gateway. The table is
-//! made once a window; a viewer costs one hash a pick. Who follows an author or a thread finds it four times likelier.
+//! A pure function of (viewer, window): the same viewer who resumes is picked the same again, on any gateway. The winners lie
+//! side by side on a line, each as long as its chance; a viewer lays a comb of so many teeth over it, one hash saying how far
+//! it is shifted, and is given what the teeth touch. No winner is longer than the gap between two teeth, so none is touched
+//! twice and every tooth counts. Who follows an author or a thread finds it four times as long.
 //!
-//! It promises at most [`quota`] picks a window, which over any whole second is the cap, and no winner twice. The awkward
-//! case is a cap below one a window: the windows in which a viewer is given one are spread by the viewer's key, so that
+//! It promises exactly [`quota`] picks of a window that has as many winners, which over any whole second is the cap. A window of
+//! n winners has at most n different sets of picks, however many viewers there are: that is what makes frames shareable. The
+//! awkward case is a cap below one a window: the windows in which a viewer is given one are spread by the viewer's key, so that
 //! not everybody is served in the same window.
+//!
+//! Source: systematic sampling with chances in proportion to size, Madow 1949; docs/decisions/0026-comb.md says why not an
+//! alias table.
 
+use crate::names::UserId;
 use crate::rng::Rng;
+use crate::routing::stable_hash;
 
 /// How much likelier a followed winner is.
-pub const FOLLOWED: u64 = 4;
+pub const FOLLOWED: u32 = 4;
+/// How long a window is. Source: docs/decisions/0005-numbers.md.
+pub const WINDOW_MS: u64 = 200;
 /// The most picks of one window: the `danmaku` cap of 50 a second at the longest window.
 pub const PICKS_MAX: usize = 64;
 
-/// Who a viewer is to the pick: a hash of the user id, or of an anonymous viewer's first session.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+/// Who a viewer is to the pick: 54 bits of a hash of the user id, or of an anonymous viewer's first session.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ViewerKey(pub u64);
+
+impl ViewerKey {
+    /// A seat of the gateway has no more for it.
+    pub const BITS: u32 = 54;
+
+    pub fn of_user(user: &UserId) -> ViewerKey {
+        ViewerKey::of(user.as_str())
+    }
+    /// Of an anonymous viewer, by the name of its first session.
+    pub fn of_session(session: &str) -> ViewerKey {
+        ViewerKey::of(session)
+    }
+    fn of(text: &str) -> ViewerKey {
+        ViewerKey(stable_hash(text.as_bytes()) & ((1 << ViewerKey::BITS) - 1))
+    }
+}
 
 /// A window's number in its room.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -29,6 +55,10 @@ pub struct WindowNumber(pub u64);
 pub fn quota(viewer: ViewerKey, window: WindowNumber, cap_milli: u64, window_ms: u64) -> usize {
     const UNIT: u128 = 1_000_000;
     let a_window = u128::from(cap_milli) * u128::from(window_ms);
+    if a_window % UNIT == 0 {
+        // The same in every window, whatever the phase.
+        return ((a_window / UNIT) as usize).min(PICKS_MAX);
+    }
     let phase = u128::from(mix(viewer, WindowNumber(u64::MAX)) % UNIT as u64);
     let given = |n: u64| (u128::from(n) * a_window + phase) / UNIT;
     let n = (given(window.0 + 1) - given(window.0)) as usize;
@@ -39,37 +69,74 @@ fn mix(viewer: ViewerKey, window: WindowNumber) -> u64 {
     Rng::new(viewer.0 ^ window.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)).next()
 }
 
-/// The winners of one window, ready to be drawn from in constant time.
+/// The winners of one window, as long as their chances, for one number of picks.
+#[derive(Clone, Debug)]
+pub struct Line {
+    window: WindowNumber,
+    /// Where each winner ends, in 2⁻³² of a gap between two teeth; ascending. The last is the number of picks.
+    ends: Vec<u64>,
+}
+
+const GAP: u64 = 1 << 32;
+
+impl Line {
+    /// `weights` of the winners, in their order in the log; each at least 1. With no more winners than `quota` all are picked.
+    pub fn new(window: WindowNumber, weights: &[u32], quota: usize) -> Line {
+        assert!(weights.iter().all(|w| *w > 0), "a winner without weight could not win");
+        let mut heavy: Vec<usize> = (0..weights.len()).collect();
+        heavy.sort_by_key(|i| std::cmp::Reverse(weights[*i]));
+        let mut total: u64 = weights.iter().map(|w| u64::from(*w)).sum();
+        let mut left = quota.min(weights.len()) as u64;
+        let mut is_sure = vec![false; weights.len()];
+        // Who would be longer than a gap is picked by everyone, and the others share what is left.
+        for i in heavy {
+            let weight = u64::from(weights[i]);
+            if left == 0 || weight * left < total {
+                break;
+            }
+            is_sure[i] = true;
+            left -= 1;
+            total -= weight;
+        }
+        let (mut n_sure, mut before) = (0, 0);
+        let ends = weights.iter().zip(is_sure).map(|(weight, is_sure)| {
+            if is_sure {
+                n_sure += 1;
+            } else {
+                before += u64::from(*weight);
+            }
+            let shared = if total == 0 { 0 } else { u128::from(before) * u128::from(left * GAP) / u128::from(total) };
+            n_sure * GAP + shared as u64
+        });
+        Line { window, ends: ends.collect() }
+    }
+
+    /// Calls `picked` with the place of each winner this viewer is given, ascending.
+    pub fn pick(&self, viewer: ViewerKey, mut picked: impl FnMut(usize)) {
+        let Some(&end) = self.ends.last() else { return };
+        let mut tooth = mix(viewer, self.window) >> 32;
+        let mut from = 0;
+        while tooth < end {
+            from += self.ends[from..].partition_point(|end| *end <= tooth);
+            picked(from);
+            tooth += GAP;
+        }
+    }
+}
+
+/// The winners of one window.
 #[derive(Clone, Debug)]
 pub struct Table {
     window: WindowNumber,
     weights: Vec<u32>,
-    /// Of each column: the share of it that is its own, in 2⁻³² units, and whose the rest is.
-    columns: Vec<(u64, u32)>,
-    total: u64,
+    /// By the number of picks; a cap has one or two.
+    lines: Vec<(usize, Line)>,
 }
 
 impl Table {
-    /// `weights` of the winners, in their order in the log; each at least 1. At most 2^16 winners.
+    /// `weights` of the winners, in their order in the log; each at least 1.
     pub fn new(window: WindowNumber, weights: Vec<u32>) -> Table {
-        assert!(weights.len() <= 1 << 16, "a window has at most a few hundred winners");
-        assert!(weights.iter().all(|w| *w > 0), "a winner without weight could not win");
-        let n = weights.len() as u64;
-        let total: u64 = weights.iter().map(|w| u64::from(*w)).sum();
-        // Column i is as high as the average: in units of total / n, so that heights stay whole numbers.
-        let mut heights: Vec<u64> = weights.iter().map(|w| u64::from(*w) * n).collect();
-        let mut columns: Vec<(u64, u32)> = (0..weights.len()).map(|i| (1 << 32, i as u32)).collect();
-        let (mut low, mut high): (Vec<usize>, Vec<usize>) = (0..weights.len()).partition(|i| heights[*i] < total);
-        while let (Some(&small), Some(&large)) = (low.last(), high.last()) {
-            low.pop();
-            columns[small] = (((u128::from(heights[small]) << 32) / u128::from(total)) as u64, large as u32);
-            heights[large] -= total - heights[small];
-            if heights[large] < total {
-                high.pop();
-                low.push(large);
-            }
-        }
-        Table { window, weights, columns, total }
+        Table { window, weights, lines: Vec::new() }
     }
 
     pub fn window(&self) -> WindowNumber {
@@ -80,59 +147,31 @@ impl Table {
         self.weights.len()
     }
 
-    /// The places of at most `quota` winners for this viewer, ascending.
-    ///
-    /// `followed` are the places of winners whose author or thread the viewer follows, ascending, each once.
-    pub fn pick(&self, viewer: ViewerKey, quota: usize, followed: &[u32]) -> Vec<u32> {
-        let n = self.n_winners();
-        if quota >= n {
-            return (0..n as u32).collect();
+    /// Calls `picked` with the places of `quota` winners for this viewer (all, when there are no more), ascending.
+    pub fn pick(&mut self, viewer: ViewerKey, quota: usize, picked: impl FnMut(usize)) {
+        if quota == 0 {
+            return;
         }
-        let mut lots = Rng::new(mix(viewer, self.window));
-        let mut picked: Vec<u32> = Vec::with_capacity(quota);
-        // Three more tickets for each followed winner, beside the table.
-        let extra = |place: &u32| u64::from(self.weights[*place as usize]) * (FOLLOWED - 1);
-        let extras: u64 = followed.iter().map(extra).sum();
-        // With a few picks of many winners a repeat is rare; the bound keeps the worst case short.
-        for _ in 0..quota * 8 {
-            if picked.len() == quota {
-                break;
+        let at = match self.lines.iter().position(|(known, _)| *known == quota) {
+            Some(at) => at,
+            None => {
+                self.lines.push((quota, Line::new(self.window, &self.weights, quota)));
+                self.lines.len() - 1
             }
-            let at = lots.below(self.total + extras);
-            let place = if at < self.total { self.draw(&mut lots) } else { place_of(followed, extra, at - self.total) };
-            if !picked.contains(&place) {
-                picked.push(place);
-            }
-        }
-        // Repeats used up the draws: the rest by place from a drawn start, each once.
-        let start = lots.below(n as u64) as u32;
-        for place in (0..n as u32).map(|i| (start + i) % n as u32) {
-            if picked.len() == quota {
-                break;
-            }
-            if !picked.contains(&place) {
-                picked.push(place);
-            }
-        }
-        picked.sort_unstable();
-        picked
+        };
+        self.lines[at].1.pick(viewer, picked);
     }
 
-    fn draw(&self, lots: &mut Rng) -> u32 {
-        let lot = lots.next();
-        let column = ((u128::from(lot) * self.columns.len() as u128) >> 64) as usize;
-        let (own, other) = self.columns[column];
-        if lots.next() >> 32 < own { column as u32 } else { other }
+    /// [`Table::pick`] for a viewer who follows some of the winners. Cost: a line of its own.
+    pub fn pick_followed(
+        &self,
+        viewer: ViewerKey,
+        quota: usize,
+        is_followed: impl Fn(usize) -> bool,
+        picked: impl FnMut(usize),
+    ) {
+        let longer = |(place, weight): (usize, &u32)| if is_followed(place) { *weight * FOLLOWED } else { *weight };
+        let weights: Vec<u32> = self.weights.iter().enumerate().map(longer).collect();
+        Line::new(self.window, &weights, quota).pick(viewer, picked);
     }
-}
-
-fn place_of(followed: &[u32], extra: impl Fn(&u32) -> u64, mut at: u64) -> u32 {
-    for place in followed {
-        let width = extra(place);
-        if at < width {
-            return *place;
-        }
-        at -= width;
-    }
-    unreachable!("a lot lies within the sum of its widths")
 }

@@ -106,6 +106,12 @@ impl Switch {
     }
 }
 
+/// Whether a room that is never sampled takes one more viewer: what it costs to send everything to everyone stays within the
+/// deliveries. `viewers` without the new one.
+pub fn takes_viewer(sampling: Sampling, limits: &Limits, rate: u32, viewers: u64) -> bool {
+    sampling != Sampling::None || rate_cost(rate, viewers + 1) <= limits.deliveries
+}
+
 fn rate_cost(rate: u32, viewers: u64) -> u64 {
     viewers.saturating_mul(u64::from(rate))
 }
@@ -117,7 +123,7 @@ fn cost(limits: &Limits) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Change, Limits, Sampling, Switch};
+    use super::{Change, Limits, Sampling, Switch, takes_viewer};
     use crate::time::Mono;
 
     fn ticks(switch: &mut Switch, from: u64, seconds: u64, rate: u32, viewers: u64) -> Option<(u64, Change)> {
@@ -164,6 +170,14 @@ mod tests {
         let mut switch = Switch::default();
         switch.set(true);
         assert_eq!(ticks(&mut switch, 0, 100, 2_000, 10), Some((30, Change::Narrow)));
+    }
+
+    #[test]
+    fn only_a_room_that_is_never_sampled_refuses_viewers_for_their_cost() {
+        let takes = |sampling, rate, viewers| takes_viewer(sampling, &Limits::default(), rate, viewers);
+        assert!(takes(Sampling::None, 10, 14_999) && !takes(Sampling::None, 10, 15_000));
+        assert!(takes(Sampling::None, 0, 5_000_000), "a quiet room costs nothing");
+        assert!(takes(Sampling::Auto, 250_000, 5_000_000) && takes(Sampling::Always, 250_000, 5_000_000));
     }
 
     #[test]

@@ -118,11 +118,30 @@ pub fn resume_from(cursor: Position, facts: &Facts, newest: impl FnOnce() -> Vec
     if !is_known(cursor, facts.head, facts.epochs) {
         return Answer::SnapshotRequired { reason: Reason::UnknownCursor, from: facts.head, pseq: facts.pseq };
     }
-    resume_known(cursor, facts, newest)
+    let all = facts.n_comments <= COMMENTS_MAX as u64 && facts.first_comment.is_none_or(|(_, age)| age <= facts.window);
+    let first = facts.first_comment.filter(|_| !all);
+    resume_known(cursor, facts, || {
+        let (first, _) = first?;
+        let newest = newest();
+        let by_count = newest.len().saturating_sub(COMMENTS_MAX);
+        let by_age = newest.partition_point(|(_, age)| *age > facts.window);
+        let kept_from = by_count.max(by_age);
+        let to = newest[kept_from.checked_sub(1)?].0;
+        let count = facts.n_comments - (newest.len() - kept_from) as u64;
+        Some(Cut { to, skipped: Some(Skipped { count, from: first, to }) })
+    })
+}
+
+/// The comments of a gap that do not follow.
+struct Cut {
+    /// The last of them.
+    to: EventId,
+    /// Those of them that are told.
+    skipped: Option<Skipped>,
 }
 
 /// Judges a cursor that the log has given out.
-fn resume_known(cursor: Position, facts: &Facts, newest: impl FnOnce() -> Vec<(EventId, Duration)>) -> Answer {
+fn resume_known(cursor: Position, facts: &Facts, cut: impl FnOnce() -> Option<Cut>) -> Answer {
     let resumed = |pseq, comments_after, skipped| Answer::Resumed {
         from: cursor,
         pseq,
@@ -140,20 +159,10 @@ fn resume_known(cursor: Position, facts: &Facts, newest: impl FnOnce() -> Vec<(E
     }
     let before = |first: Priority| if planted(29) { facts.pseq } else { Pseq(first.pseq.0 - 1) };
     let pseq = facts.first_priority.map_or(facts.pseq, before);
-    let all = facts.n_comments <= COMMENTS_MAX as u64 && facts.first_comment.is_none_or(|(_, age)| age <= facts.window);
-    let Some((first, _)) = facts.first_comment.filter(|_| !all) else {
-        return resumed(pseq, cursor, None);
-    };
-    let newest = newest();
-    let by_count = newest.len().saturating_sub(COMMENTS_MAX);
-    let by_age = newest.partition_point(|(_, age)| *age > facts.window);
-    let kept_from = by_count.max(by_age);
-    let skipped = kept_from.checked_sub(1).map(|last| {
-        let to = newest[last].0;
-        Skipped { count: facts.n_comments - (newest.len() - kept_from) as u64, from: first, to }
-    });
-    let comments_after = skipped.map_or(cursor, |s| s.to.position());
-    resumed(pseq, comments_after, skipped)
+    match cut() {
+        None => resumed(pseq, cursor, None),
+        Some(Cut { to, skipped }) => resumed(pseq, to.position(), skipped),
+    }
 }
 
 /// Answers from the ring alone. `None` when the ring cannot tell: the log is asked. `epochs` are some of the log's, as they were
@@ -196,13 +205,18 @@ pub fn from_ring<P>(
         n_comments: ring.comments_in(places.clone()),
         window,
     };
-    let newest = || {
-        let mut newest: Vec<_> =
-            ring.span(places).rev().filter(comment).take(COMMENTS_MAX + 1).map(|e| (e.id, now.since(e.at))).collect();
-        newest.reverse();
-        newest
+    // Of a wide room's winners only the picks count, and what was never picked is not told.
+    let cut = || {
+        let by_age = ring.place_younger(window, now);
+        let kept_from = ring.newest_given(COMMENTS_MAX as u64).max(by_age).clamp(start, ring.end());
+        let gone = || ring.span(start..kept_from).filter(comment);
+        let told = || gone().filter(|e| e.won.is_none());
+        let count = ring.comments_in(start..kept_from);
+        let skipped = told().next().zip(told().next_back());
+        let skipped = skipped.map(|(first, last)| Skipped { count, from: first.id, to: last.id });
+        Some(Cut { to: gone().next_back()?.id, skipped })
     };
-    Some(resume_known(cursor, &facts, newest))
+    Some(resume_known(cursor, &facts, cut))
 }
 
 /// Whether the log has given out everything up to `cursor`.
@@ -337,6 +351,7 @@ mod tests {
                 closes_window: false,
                 private: false,
                 pseq,
+                won: None,
                 at: Mono(0),
                 bytes: 1,
                 payload: (),

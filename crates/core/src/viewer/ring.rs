@@ -17,7 +17,9 @@ use std::time::Duration;
 use crate::ids::{EventId, Position, Pseq};
 use crate::planted::planted;
 use crate::record::Lane;
+use crate::sampler::pick::WindowNumber;
 use crate::time::Mono;
+use crate::viewer::part::Lot;
 
 /// One event as the ring needs to know it; the payload is whatever the worker sends.
 #[derive(Clone, Debug)]
@@ -29,6 +31,8 @@ pub struct Entry<P> {
     /// Only its author's connections are sent it. Never counted as passed over: the author has its ack.
     pub private: bool,
     pub pseq: Option<Pseq>,
+    /// Of a wide room's winner: each viewer is given a part of them.
+    pub won: Option<Lot>,
     /// When this worker was given it.
     pub at: Mono,
     /// What it weighs on the wire.
@@ -64,9 +68,51 @@ pub enum Pushed {
 /// Running totals of everything that was pushed before an entry, so that any stretch is measured by one subtraction.
 #[derive(Clone, Copy, Default, Debug)]
 struct Totals {
+    /// Comments that everyone is sent.
     comments: u64,
+    /// Winners, of which each viewer is given a part.
+    won: u64,
+    /// Thousandths of comments that a viewer is sent of both, about.
+    shares: u64,
     private: u64,
     bytes: u64,
+    /// Bytes that a viewer is sent, about.
+    load: u64,
+}
+
+impl Totals {
+    /// What one entry adds.
+    fn of<P>(entry: &Entry<P>) -> Totals {
+        let comment = u64::from(entry.lane == Lane::Comment && !entry.private);
+        let share = entry.won.map_or(1_000, |lot| u64::from(lot.share_milli));
+        Totals {
+            comments: if entry.won.is_none() { comment } else { 0 },
+            won: u64::from(entry.won.is_some()),
+            shares: comment * share,
+            private: u64::from(entry.private),
+            bytes: u64::from(entry.bytes),
+            load: (u64::from(entry.bytes) * share).div_ceil(1_000),
+        }
+    }
+
+    fn plus(self, other: Totals) -> Totals {
+        self.each(other, |a, b| a + b)
+    }
+
+    fn minus(self, other: Totals) -> Totals {
+        self.each(other, |a, b| a - b)
+    }
+
+    fn each(self, other: Totals, of: impl Fn(u64, u64) -> u64) -> Totals {
+        Totals {
+            comments: of(self.comments, other.comments),
+            won: of(self.won, other.won),
+            shares: of(self.shares, other.shares),
+            private: of(self.private, other.private),
+            bytes: of(self.bytes, other.bytes),
+            load: of(self.load, other.load),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -78,6 +124,8 @@ struct Slot<P> {
 /// Places and totals begin here, so that a past can be put before the first entry. A ring is never given more of it than it
 /// may hold, some megabytes.
 const BEGIN: u64 = 1 << 32;
+const TOTALS_BEGIN: Totals =
+    Totals { comments: BEGIN, won: BEGIN, shares: BEGIN, private: BEGIN, bytes: BEGIN, load: BEGIN };
 
 /// What a ring that was out of touch with its room for a while is worth, now that the room's facts are known again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -124,6 +172,7 @@ pub struct CrowdedOut {
     pub priority: u64,
 }
 
+#[derive(Clone, Copy)]
 enum Falls {
     ByAge,
     ByWeight,
@@ -137,7 +186,7 @@ impl<P> Ring<P> {
             slots: VecDeque::new(),
             first: BEGIN,
             priority: VecDeque::new(),
-            totals: Totals { comments: BEGIN, private: BEGIN, bytes: BEGIN },
+            totals: TOTALS_BEGIN,
             floor: head,
             head,
             pseq,
@@ -163,9 +212,7 @@ impl<P> Ring<P> {
         self.head = entry.id.position();
         self.pseq = entry.pseq.unwrap_or(self.pseq);
         let before = self.totals;
-        self.totals.bytes += u64::from(entry.bytes);
-        self.totals.private += u64::from(entry.private);
-        self.totals.comments += u64::from(entry.lane == Lane::Comment && !entry.private);
+        self.totals = before.plus(Totals::of(&entry));
         if entry.lane == Lane::Priority {
             self.priority.push_back(self.end());
         }
@@ -198,10 +245,7 @@ impl<P> Ring<P> {
         for mut entry in past.into_iter().rev() {
             entry.at = oldest.map_or(entry.at, |at| at.min(entry.at));
             oldest = Some(entry.at);
-            let mut before = self.totals_before(self.first);
-            before.bytes -= u64::from(entry.bytes);
-            before.private -= u64::from(entry.private);
-            before.comments -= u64::from(entry.lane == Lane::Comment && !entry.private);
+            let before = self.totals_before(self.first).minus(Totals::of(&entry));
             self.first -= 1;
             if entry.lane == Lane::Priority {
                 self.priority.push_front(self.first);
@@ -259,10 +303,15 @@ impl<P> Ring<P> {
         std::mem::take(&mut self.crowded_out)
     }
 
+    /// A window falls off whole: of a part of it nothing could be picked any more.
     fn let_go(&mut self, falls: impl Fn(&Ring<P>, &Slot<P>) -> Option<Falls>) {
+        let mut broken: Option<(WindowNumber, Falls)> = None;
         while let Some(oldest) = self.slots.front()
-            && let Some(why) = falls(self, oldest)
+            && let window = oldest.entry.won.map(|lot| lot.window)
+            && let Some(why) =
+                falls(self, oldest).or(broken.filter(|(begun, _)| Some(*begun) == window).map(|(_, why)| why))
         {
+            broken = window.map(|window| (window, why));
             if let Falls::ByWeight = why {
                 self.crowded_out.comments += u64::from(oldest.entry.lane == Lane::Comment);
                 self.crowded_out.priority += u64::from(oldest.entry.lane == Lane::Priority);
@@ -303,6 +352,11 @@ impl<P> Ring<P> {
         self.bytes() < self.limits.bytes && oldest.is_none_or(|e| now.since(e.at) < PAST_AGE)
     }
 
+    /// Whether winners of a wide room follow `position`, as far as the ring knows.
+    pub fn holds_won(&self, position: Position) -> bool {
+        self.won_in(self.place_after(position)..self.end()) > 0
+    }
+
     /// The newest event held.
     pub fn last(&self) -> Option<&Entry<P>> {
         self.slots.back().map(|slot| &slot.entry)
@@ -327,6 +381,11 @@ impl<P> Ring<P> {
         self.first + self.slots.partition_point(|slot| now.since(slot.entry.at) > age) as u64
     }
 
+    /// The oldest place still here.
+    pub(super) fn begin(&self) -> u64 {
+        self.first
+    }
+
     /// One past the newest place.
     pub(super) fn end(&self) -> u64 {
         self.first + self.slots.len() as u64
@@ -348,7 +407,18 @@ impl<P> Ring<P> {
         self.priority.range(from..to).copied()
     }
 
-    /// Comments within `places` that any viewer could be sent.
+    /// Winners within `places`.
+    pub(super) fn won_in(&self, places: Range<u64>) -> u64 {
+        self.totals_before(places.end).won - self.totals_before(places.start).won
+    }
+
+    /// The smallest start of a stretch up to the head of which a viewer is sent at most `n` comments, about.
+    pub(super) fn newest_given(&self, n: u64) -> u64 {
+        let spared = self.totals.shares.saturating_sub(n * 1_000);
+        self.first + self.slots.partition_point(|slot| slot.before.shares < spared) as u64
+    }
+
+    /// Comments within `places` that everyone is sent.
     pub(super) fn comments_in(&self, places: Range<u64>) -> u64 {
         self.totals_before(places.end).comments - self.totals_before(places.start).comments
     }
@@ -357,17 +427,18 @@ impl<P> Ring<P> {
         self.totals_before(places.end).private - self.totals_before(places.start).private
     }
 
-    pub(super) fn bytes_in(&self, places: Range<u64>) -> u64 {
-        self.totals_before(places.end).bytes - self.totals_before(places.start).bytes
+    /// What of `places` a viewer is sent weighs, about.
+    pub(super) fn load_in(&self, places: Range<u64>) -> u64 {
+        self.totals_before(places.end).load - self.totals_before(places.start).load
     }
 
-    /// The largest end of a stretch from `start` that weighs at most `bytes`, at least one entry long.
+    /// The largest end of a stretch from `start` of which a viewer is sent at most `bytes`, about; at least one entry long.
     pub(super) fn end_within(&self, places: Range<u64>, bytes: u64) -> u64 {
         if places.is_empty() {
             return places.end;
         }
-        let limit = self.totals_before(places.start).bytes + bytes;
-        let fits = self.slots.partition_point(|slot| slot.before.bytes + u64::from(slot.entry.bytes) <= limit) as u64;
+        let limit = self.totals_before(places.start).load + bytes;
+        let fits = self.slots.partition_point(|slot| slot.before.plus(Totals::of(&slot.entry)).load <= limit) as u64;
         (self.first + fits).clamp(places.start + 1, places.end)
     }
 
@@ -416,6 +487,7 @@ mod tests {
             closes_window: false,
             private: false,
             pseq: None,
+            won: None,
             at,
             bytes: 100,
             payload: (),

@@ -9,11 +9,16 @@
 //! what its resume already told it is left out untold, what it was promised is sent however old, and only what has come
 //! since is held to the 2 s.
 //!
+//! Of a wide room's winners a viewer is given a part: whoever sends a plan that [`Plan::holds_won`] picks among [`Walk::winners`]
+//! and sends [`Walk::entries_given`]. Picks that come too late are counted like any comment ([`Walk::passed_over`]); what was not
+//! picked is not.
+//!
 //! Numbers: 2 s and 10 s are the lanes' (docs/decisions/0005-numbers.md); a plan's bytes bound what a slow socket keeps.
 
 use std::ops::Range;
 use std::time::Duration;
 
+use super::part::Windows;
 use super::ring::{Entry, Ring};
 use crate::ids::{EventId, Position};
 use crate::planted::planted;
@@ -26,7 +31,7 @@ pub struct Limits {
     pub comment_age: Duration,
     /// A priority event that waited longer closes a live viewer.
     pub priority_late: Duration,
-    /// A plan weighs at most this (one entry always fits).
+    /// A plan weighs at most this (one entry always fits), of the winners of a wide room what a viewer is given of them, about.
     pub plan_bytes: u64,
 }
 
@@ -102,6 +107,8 @@ pub struct Plan {
     pub empty: bool,
     /// Holds entries that are only for their author.
     pub private: bool,
+    /// Holds winners of a wide room. `empty` does not speak of them.
+    pub holds_won: bool,
     /// When the oldest priority event of it came: see [`is_late`].
     pub priority_since: Option<Mono>,
 }
@@ -197,6 +204,56 @@ impl<'r, P> Walk<'r, P> {
         priority(untold).chain(ring.span(promised.range())).chain(priority(stale)).chain(ring.span(fresh.range()))
     }
 
+    /// The winners of a plan's windows, whole where the ring has them whole: what lies before the viewer's place was picked
+    /// from too, when it stood there.
+    pub fn winners(&self, plan: &Plan) -> Windows {
+        let [first, .., last] = plan.parts;
+        let ring = self.ring;
+        let window = |place: u64| ring.at(place).won.map(|lot| lot.window);
+        let (mut from, mut to) = (first.from, last.to);
+        let (begun, goes_on) = (window(from), window(to - 1));
+        while from > ring.begin() && begun.is_some() && window(from - 1) == begun {
+            from -= 1;
+        }
+        while to < ring.end() && goes_on.is_some() && window(to) == goes_on {
+            to += 1;
+        }
+        Windows::gather((from..to).map(|place| (place, ring.at(place).won)))
+    }
+
+    /// [`Walk::entries`], of the winners only those whose places are in `given`, ascending.
+    pub fn entries_given<'g>(
+        &self,
+        plan: &Plan,
+        given: &'g [u64],
+    ) -> impl Iterator<Item = &'r Entry<P>> + use<'r, 'g, P> {
+        let ring = self.ring;
+        let [untold, promised, stale, fresh] = plan.parts;
+        let priority = move |part: Part| ring.priority_in(part.range());
+        let places = priority(untold).chain(promised.range()).chain(priority(stale)).chain(fresh.range());
+        let is_given = move |place: &u64| ring.at(*place).won.is_none() || given.binary_search(place).is_ok();
+        places.filter(is_given).map(|place| ring.at(place))
+    }
+
+    /// What a plan tells as skipped to a viewer that would have been given these places, ascending.
+    pub fn passed_over(&self, plan: &Plan, given: &[u64]) -> Option<Skipped> {
+        let stale = plan.parts[2];
+        let late = given.iter().copied().filter(|place| stale.range().contains(place) && !planted(35));
+        let late = late.map(|place| self.ring.at(place)).filter(|entry| !entry.private);
+        late.fold(plan.skipped, |all, Entry { id, .. }| {
+            let Skipped { count, from, to } = all.unwrap_or(Skipped { count: 0, from: *id, to: *id });
+            Some(Skipped { count: count + 1, from: from.min(*id), to: to.max(*id) })
+        })
+    }
+
+    /// Winners of a plan that could be sent, and how many of the places `given`, ascending, are: what the viewer is spared is
+    /// the difference.
+    pub fn n_won(&self, plan: &Plan, given: &[u64]) -> (u64, u64) {
+        let [_, promised, _, fresh] = plan.parts;
+        let sent = given.iter().filter(|place| promised.range().contains(place) || fresh.range().contains(place));
+        (self.ring.won_in(promised.range()) + self.ring.won_in(fresh.range()), sent.count() as u64)
+    }
+
     fn plan(&self, place: &Place) -> Step {
         let ring = self.ring;
         if place.position < ring.floor() && !planted(24) {
@@ -245,6 +302,7 @@ impl<'r, P> Walk<'r, P> {
             upto,
             to_head,
             private: ring.private_in(parts[1].range()) + ring.private_in(parts[3].range()) > 0,
+            holds_won: ring.won_in(parts[1].from..stop) > 0,
             priority_since: first_priority,
         })
     }
@@ -270,12 +328,12 @@ impl<'r, P> Walk<'r, P> {
             return Cut { to: places.start, bytes: 0, any };
         }
         let to = self.ring.end_within(places.clone(), left);
-        Cut { to, bytes: self.ring.bytes_in(places.start..to), any: to > places.start }
+        Cut { to, bytes: self.ring.load_in(places.start..to), any: to > places.start }
     }
 
     fn skipped(&self, stale: Range<u64>) -> Option<Skipped> {
         let count = self.ring.comments_in(stale.clone()).saturating_sub(u64::from(planted(27)));
-        let comment = |entry: &&Entry<P>| entry.lane == Lane::Comment && !entry.private;
+        let comment = |entry: &&Entry<P>| entry.lane == Lane::Comment && !entry.private && entry.won.is_none();
         let from = self.ring.span(stale.clone()).find(comment)?.id;
         let to = self.ring.span(stale).rev().find(comment)?.id;
         Some(Skipped { count, from, to })
@@ -319,6 +377,7 @@ mod tests {
                 closes_window: score,
                 private: kind == "p",
                 pseq: score.then(|| ring.pseq().next()),
+                won: None,
                 at: Mono(at.parse::<u64>().unwrap() * S),
                 bytes: 100,
                 payload: (),

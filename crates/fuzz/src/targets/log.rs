@@ -74,6 +74,7 @@ fn body(rng: &mut Rng) -> Body {
             won: rng.chance(1, 2).then(|| {
                 Box::new(Won {
                     window: WindowNumber(number(rng)),
+                    of: rng.below(1 << 32) as u32,
                     weight: rng.below(1 << 32) as u32,
                     repeats: rng.below(3) as u32,
                     by_right: rng.chance(1, 2),

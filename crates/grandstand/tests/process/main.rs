@@ -16,6 +16,7 @@ mod metrics;
 mod processes;
 mod processes_load;
 mod resume;
+mod sampled;
 mod scenarios;
 mod signals;
 mod splice;

@@ -14,6 +14,7 @@ use axum::body::Body;
 use axum::extract::State;
 use grandstand_core::admission::{Drain, Limit};
 use grandstand_core::names::UserId;
+use grandstand_core::rooms::CAP_MAX;
 use grandstand_wire::codes::ErrorCode;
 use grandstand_wire::stamp;
 use http::{Response, StatusCode};
@@ -30,6 +31,7 @@ use crate::link::OVERLOADED;
 use crate::link::codec::{Order, Ordered};
 use crate::link::host::Gateway;
 use crate::metrics::{Metrics, Transport};
+use crate::shedding;
 
 const RATE_MAX: u32 = 1_000_000;
 
@@ -68,6 +70,29 @@ pub async fn drain(State(control): State<Shared>, ask: Ask) -> Result<Response<B
     control.carry_out(&ask, Order { what: Ordered::Drain(Duration::from_secs(seconds)), change })
 }
 
+/// `POST …/shedding {cap?, seconds?, expected_seconds?, justification}`: a cap lower than the shedder's own, for at most a quarter
+/// of an hour; how long shedding is no surprise. What is left out ends.
+pub async fn shedding(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
+    let (by, mut fields) = begin(&control, &ask)?;
+    let cap = fields.number("cap", CAP_MAX);
+    let rule = "must be a whole number from 1 to 900, beside a cap";
+    let lasts = |v: &grandstand_wire::json::Value<'_>, max: Duration| {
+        v.as_u64().filter(|n| (1..=max.as_secs()).contains(n)).map(Duration::from_secs)
+    };
+    let over = fields.get("seconds", rule, |v| lasts(v, shedding::ORDERED_MAX).filter(|_| cap.is_some()));
+    let expected =
+        fields.get("expected_seconds", "must be a whole number from 1 to 43200", |v| lasts(v, shedding::EXPECTED_MAX));
+    if cap.is_some() {
+        fields.need("seconds", rule, |v| lasts(v, shedding::ORDERED_MAX));
+    }
+    let why = justification(&mut fields)?;
+    let order = shedding::Order { cap: cap.zip(over).map(|(cap, over)| (u64::from(cap) * 1_000, over)), expected };
+    let seconds = |d: Option<Duration>| d.map(|d| d.as_secs());
+    let given = json!({"cap": cap, "seconds": seconds(over), "expected_seconds": seconds(expected)});
+    let change = control.record(by, "shedding", ask.param("gateway"), &why, given)?;
+    control.carry_out(&ask, Order { what: Ordered::Shedding(order), change })
+}
+
 fn begin<'a>(control: &Control, ask: &'a Ask) -> Result<(UserId, Fields<'a>), Problem> {
     let who = ask.identity(control)?;
     auth::may_configure(who.as_deref())?;
@@ -101,6 +126,10 @@ impl Control {
                 match order.what {
                     Ordered::Admission(limit) => admission.change(limit, order.change, now),
                     Ordered::Drain(over) => admission.start_drain(over, order.change, now),
+                    Ordered::Shedding(what) => {
+                        let taken = admission.shedding.order(what, order.change, now, &self.deps.metrics);
+                        assert!(taken, "it was held against the limits");
+                    }
                 }
             }
             Some(host) => {
@@ -149,19 +178,32 @@ impl Control {
         let configured = self.deps.admission.view().configured;
         let Some(host) = &self.deps.host else {
             let mut one = gateway(LOCAL, &self.deps.admission.view());
+            one["shedding"] = told(&self.deps.admission.shedding.view(clock::mono()));
             one["load"] = self.load_of(&self.deps.metrics);
             return vec![one];
         };
+        let now = clock::mono();
         let each = |linked: Gateway| {
             let mut view = View { limit: configured, configured, drain: None, changed: None };
             if let Some((order, since)) = linked.order {
                 match order.what {
                     Ordered::Admission(limit) => view.limit = limit.or(configured),
                     Ordered::Drain(over) => view.drain = Some(Drain { began: since, over }),
+                    // Kept by itself.
+                    Ordered::Shedding(_) => {}
                 }
                 view.changed = Some(order.change);
             }
             let mut one = gateway(&name(linked.process), &view);
+            let engaged = linked.metrics.shedding[0].load(Ordering::Relaxed) > 0;
+            let mut shed = shedding::View { engaged, cap: None, expected: None, changed: None };
+            if let Some((Order { what: Ordered::Shedding(order), change }, since)) = linked.shedding {
+                let left = |lasts: Duration| (since + lasts > now).then(|| (since + lasts).since(now));
+                shed.cap = order.cap.and_then(|(cap, lasts)| Some((cap, left(lasts)?)));
+                shed.expected = order.expected.and_then(left);
+                shed.changed = Some(change);
+            }
+            one["shedding"] = told(&shed);
             one["load"] = self.load_of(&linked.metrics);
             one["pid"] = linked.pid.into();
             one
@@ -217,9 +259,7 @@ fn gateway(id: &str, view: &View) -> Value {
         let remaining = (drain.began + drain.over).since(now);
         json!({"seconds": drain.over.as_secs(), "remaining_ms": remaining.as_millis() as u64})
     });
-    let changed = view.changed.as_ref().map(
-        |change| json!({"by": change.by.as_str(), "justification": change.justification, "ts": stamp::text(change.at)}),
-    );
+    let changed = view.changed.as_ref().map(changed);
     json!({
         "id": id,
         "state": if drain.is_some() { "draining" } else { "open" },
@@ -227,5 +267,19 @@ fn gateway(id: &str, view: &View) -> Value {
         "admission_configured": limit(view.configured),
         "drain": drain,
         "changed": changed,
+    })
+}
+
+fn changed(change: &Change) -> Value {
+    json!({"by": change.by.as_str(), "justification": change.justification, "ts": stamp::text(change.at)})
+}
+
+fn told(view: &shedding::View) -> Value {
+    let millis = |d: Duration| d.as_millis() as u64;
+    json!({
+        "engaged": view.engaged,
+        "order": view.cap.map(|(cap_milli, left)| json!({"cap": cap_milli / 1_000, "remaining_ms": millis(left)})),
+        "expected_ms": view.expected.map(millis),
+        "changed": view.changed.as_ref().map(changed),
     })
 }

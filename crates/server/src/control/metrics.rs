@@ -286,6 +286,12 @@ fn sockets(control: &Control, page: &mut Page) {
         page.family("grandstand_gateway_admission_burst", GAUGE, "streams", help);
         page.line("grandstand_gateway_admission_burst", &[], limit.burst);
     }
+    let name = "grandstand_gateway_shedding";
+    let help = "Gateway processes in which the shedder takes comments, in which an operator's order does, and where it is expected.";
+    page.family(name, GAUGE, "gateways", help);
+    for (by, n) in ["shedder", "order", "expected"].into_iter().zip(&m.shedding) {
+        page.line(name, &[("by", by)], n.load(Ordering::Relaxed).max(0) as u64);
+    }
     let draining = u64::from(control.is_draining());
     page.one("grandstand_gateway_draining", GAUGE, "yes", "1 while viewers are sent away.", draining);
     page.family("grandstand_gateway_resumes_total", COUNTER, "cursors", "Cursors by how they were answered.");
@@ -377,6 +383,16 @@ fn rooms(control: &Control, page: &mut Page) {
     page.family(name, COUNTER, "events", "Comments passed over for a viewer, each told; other lanes are never.");
     for hop in Hop::ALL {
         page.line(name, &[("lane", "comment"), ("hop", hop.name())], read(&m.skipped[hop as usize]));
+    }
+    let name = "grandstand_gateway_sampled_total";
+    page.family(
+        name,
+        COUNTER,
+        "events",
+        "Comments of wide rooms that were not among a viewer's picks; viewers are told the cap and the keep fraction.",
+    );
+    for hop in Hop::ALL {
+        page.line(name, &[("lane", "comment"), ("hop", hop.name())], read(&m.sampled[hop as usize]));
     }
     let name = "grandstand_gateway_ring_crowded_out_total";
     page.family(

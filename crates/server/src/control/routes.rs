@@ -59,6 +59,7 @@ fn routes() -> Vec<Route> {
         (&["GET"], "/admin/gateways", get(gateways::list)),
         (&["POST"], "/admin/gateways/{gateway}/admission", post(gateways::admission)),
         (&["POST"], "/admin/gateways/{gateway}/drain", post(gateways::drain)),
+        (&["POST"], "/admin/gateways/{gateway}/shedding", post(gateways::shedding)),
         (&["POST"], "/admin/rooms/{room}/slow-mode", post(moderation::slow_mode)),
         (&["POST"], "/admin/rooms/{room}/state", post(moderation::state)),
         (&["POST"], "/admin/rooms/{room}/retract", post(moderation::retract)),

@@ -14,7 +14,7 @@ use axum::extract::State;
 use bytes::Bytes;
 use grandstand_core::ids::Position;
 use grandstand_core::names::RoomId;
-use grandstand_core::record::Room;
+use grandstand_core::record::{Body as RecordBody, Room};
 use grandstand_core::time::Mono;
 use grandstand_wire::codes::ErrorCode;
 use grandstand_wire::event::{Counters, write_event};
@@ -139,6 +139,9 @@ impl Control {
                 out.push(b',');
             }
             out.extend_from_slice(&piece.json);
+            if piece.won.is_some() {
+                mark_sampled(&mut out);
+            }
         }
         out.extend_from_slice(b"],\"more\":");
         // A short page is the last one.
@@ -147,6 +150,13 @@ impl Control {
         response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
         Ok(response)
     }
+}
+
+/// Says of the comment that was just written that viewers were given a part of what it is one of.
+fn mark_sampled(out: &mut Vec<u8>) {
+    let end = out.pop();
+    assert_eq!(end, Some(b'}'), "a comment is an object");
+    out.extend_from_slice(b",\"sampled\":true}");
 }
 
 fn is_known(headers: &HeaderMap, etag: &HeaderValue) -> bool {
@@ -184,6 +194,9 @@ fn write(view: &SnapshotView, viewers: u64, endpoints: Option<&str>) -> Vec<u8> 
             match write_event(record, out) {
                 Some(_) => first = false,
                 None => out.truncate(start),
+            }
+            if matches!(&record.body, RecordBody::Comment(comment) if comment.won.is_some()) {
+                mark_sampled(out);
             }
         }
         out.push(b']');

@@ -13,6 +13,7 @@ use grandstand_wire::limits;
 
 use super::conn::Kind;
 use super::frames::{self, Out};
+use super::parts;
 use super::polls::Heard;
 use super::roster::Look;
 use super::said::{Greeting, skipped_event, snapshot_required};
@@ -21,7 +22,7 @@ use super::viewer::{NOWHERE, Opening, PollCall};
 use super::web;
 use super::worker::Worker;
 use crate::failpoint;
-use crate::link::ToWorker;
+use crate::link::{Piece, ToWorker};
 use crate::metrics::{self, Hop, Transport};
 
 impl Worker {
@@ -80,7 +81,8 @@ impl Worker {
         }
         if first {
             let pseq = self.rooms[idx].ring.pseq();
-            let greeting = Greeting { from: place.position, pseq, resumed: false, skipped: None, snapshot: None };
+            let greeting =
+                Greeting { from: place.position, pseq, resumed: false, skipped: None, sampled: false, snapshot: None };
             let hello = self.hello(slot, idx, &greeting);
             let heard = self.rooms[idx].heard();
             self.note_heard(slot, heard);
@@ -112,16 +114,17 @@ impl Worker {
         let Some(joining) = &mut viewer.first.joining else { return };
         let (page, skipped) = (joining.page.take(), joining.skipped.take());
         let Some(page) = page else { return };
+        let who = joining.who;
         self.take_line(slot);
-        let reader = self.viewer(slot).and_then(|v| v.identity.clone());
-        let reader = reader.as_ref().map(|who| &who.user);
         let room = &self.rooms[idx];
-        let mut events: Vec<Out<'_>> = page
-            .pieces
-            .iter()
-            .filter(|p| place.wants(p.id, p.lane) && !(p.lane == Lane::Comment && room.is_retracted(p)))
-            .map(|p| Out::of(p, reader))
-            .collect();
+        let cap = self.shared.cap(room.info.as_deref(), self.now);
+        let Some(Kind::Viewer(viewer)) = self.conns.get_mut(slot).map(|c| &mut c.kind) else { return };
+        let identity = viewer.identity.clone();
+        let author = identity.as_ref().map(|who| &who.user);
+        let wants = |p: &Piece| place.wants(p.id, p.lane) && !(p.lane == Lane::Comment && room.is_retracted(p));
+        let (given, sampled) = parts::of_page(&page.pieces, &parts::reader(who, viewer.taste(self.now), cap), wants);
+        metrics::add(&self.shared.metrics.sampled[Hop::Log as usize], sampled);
+        let mut events: Vec<Out<'_>> = given.into_iter().map(|p| Out::of(p, author)).collect();
         if let Some(skipped) = &skipped {
             events.insert(0, skipped_event(&room.id, skipped));
         }
@@ -167,7 +170,8 @@ impl Worker {
                 let position = self.rooms[idx].seats[seat as usize].place.position;
                 self.answer_call(slot, &[], position);
             }
-            Look::Events { mut events, n_events, upto, skipped } => {
+            Look::Events { mut events, n_events, upto, skipped, sampled } => {
+                metrics::add(&self.shared.metrics.sampled[Hop::Poll as usize], sampled);
                 if let Some(told) = told {
                     events.insert(0, skipped_event(&self.rooms[idx].id, &told));
                 }

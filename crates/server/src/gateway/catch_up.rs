@@ -19,6 +19,8 @@ use grandstand_wire::codes::CloseCode;
 
 use super::conn::Kind;
 use super::frames::{self, Out};
+use super::parts;
+use super::roster::Seat;
 use super::said::Greeting;
 use super::viewer::{Hold, Joining, Member, NOWHERE, Stage};
 use super::worker::Worker;
@@ -135,7 +137,11 @@ impl Worker {
             }
             return self.pass_hold(slot, member);
         }
-        self.greet(slot, idx, Greeting { from, pseq, resumed, skipped, snapshot });
+        let room = &self.rooms[idx];
+        let sampled = room.info.as_ref().is_some_and(|info| info.wide)
+            || room.ring.holds_won(from)
+            || page.is_some_and(|page| page.pieces.iter().any(|piece| piece.won.is_some()));
+        self.greet(slot, idx, Greeting { from, pseq, resumed, skipped, sampled: resumed && sampled, snapshot });
         match page {
             Some(page) => self.take_page(slot, member, idx, place, comments_from, page),
             None => self.go_live(slot, member, place),
@@ -191,15 +197,18 @@ impl Worker {
     ) {
         assert!(page.upto >= place.position, "a page never goes back");
         let room = &self.rooms[idx];
+        let cap = self.shared.cap(room.info.as_deref(), self.now);
         let Some(Kind::Viewer(viewer)) = self.conns.get_mut(slot).map(|c| &mut c.kind) else { return };
         let transport = viewer.transport;
-        let reader = viewer.identity.clone();
-        let reader = reader.as_ref().map(|who| &who.user);
-        let is_given = |p: &Piece| place.wants(p.id, p.lane) && !(p.lane == Lane::Comment && room.is_retracted(p));
-        let events: Vec<Out<'_>> = page.pieces.iter().filter(|p| is_given(p)).map(|p| Out::of(p, reader)).collect();
+        let Some(who) = viewer.member_mut(member).joining.as_ref().map(|joining| joining.who) else { return };
+        let identity = viewer.identity.clone();
+        let author = identity.as_ref().map(|who| &who.user);
+        let wants = |p: &Piece| place.wants(p.id, p.lane) && !(p.lane == Lane::Comment && room.is_retracted(p));
+        let (given, sampled) = parts::of_page(&page.pieces, &parts::reader(who, viewer.taste(self.now), cap), wants);
+        let events: Vec<Out<'_>> = given.iter().map(|p| Out::of(p, author)).collect();
         let bytes = frames::encode(transport, &events);
         let mut n_events = ByLane::default();
-        for piece in page.pieces.iter().filter(|p| is_given(p)) {
+        for piece in given {
             n_events.add(piece.lane, 1);
         }
         let came_to_nothing = page.upto == place.position;
@@ -209,6 +218,7 @@ impl Worker {
         }
         let metrics = &self.shared.metrics;
         metrics.add_delivered(Hop::Log, n_events);
+        metrics::add(&metrics.sampled[Hop::Log as usize], sampled);
         if !bytes.is_empty() {
             metrics::add(&metrics.frames[transport as usize], 1);
             metrics::add(&metrics.bytes[transport as usize], bytes.len() as u64);
@@ -279,14 +289,14 @@ impl Worker {
         if seat == NOWHERE {
             return;
         }
-        let place = self.rooms[idx].seats[seat as usize].place;
+        let Seat { place, who, .. } = self.rooms[idx].seats[seat as usize];
         let room = self.rooms[idx].id.clone();
         let comments_from = place.catch_up.map_or(place.position, |c| c.comments_after);
         self.leave_seat(slot, member, idx);
         let Some(viewer) = self.viewer(slot) else { return };
         let stage = Stage::Held(Hold::BetweenPages { place, comments_from });
         viewer.member_mut(member).joining =
-            Some(Box::new(Joining { room, cursor: place.position, stage, page: None, skipped: None }));
+            Some(Box::new(Joining { room, cursor: place.position, stage, who, page: None, skipped: None }));
         self.pass_hold(slot, member);
     }
 

@@ -84,8 +84,8 @@ impl Room {
         self.moved = false;
         self.counted_at = now;
         let viewers = self.seats.len() as u32;
-        let named = self.seats.iter().filter(|seat| seat.user.bits().is_some()).count() as u32;
-        let users = People::of(self.seats.iter().filter_map(|seat| seat.user.bits()));
+        let named = self.seats.iter().filter(|seat| seat.who.mark().bits().is_some()).count() as u32;
+        let users = People::of(self.seats.iter().filter_map(|seat| seat.who.mark().bits()));
         self.tally.look(worker, Seen { viewers, anonymous: viewers - named, users });
         if alone {
             let seen = self.tally.seen();

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use grandstand_core::ids::Position;
 use grandstand_core::names::UserId;
-use grandstand_core::routing::stable_hash;
+use grandstand_core::sampler::pick::ViewerKey;
 use grandstand_wire::deflate::{Deflater, Reach};
 use grandstand_wire::ws::{self, Opcode};
 use grandstand_wire::{event, json, sse};
@@ -74,8 +74,7 @@ pub fn encode(transport: Transport, events: &[Out<'_>]) -> Bytes {
 /// Bodies shorter than this go as they are: less than a tenth of a packet would be saved. Source: docs/decisions/0019-deflate.md.
 const DEFLATE_FROM: usize = 512;
 
-/// Whether a shared frame with a body of `len` bytes goes packed to a viewer. This is the one place that decides it: a room
-/// whose viewers are each sent a pick of their own has nothing to share, and will say no here.
+/// Whether a shared frame with a body of `len` bytes goes packed to a viewer.
 pub fn is_worth_packing(len: usize, reach: Reach) -> bool {
     len >= DEFLATE_FROM && reach.holds(len)
 }
@@ -118,7 +117,11 @@ pub struct UserMark(u32);
 
 impl UserMark {
     pub fn of(user: &UserId) -> UserMark {
-        UserMark(stable_hash(user.as_str().as_bytes()) as u32 | 1)
+        UserMark::of_key(ViewerKey::of_user(user))
+    }
+    /// Of a user's key.
+    pub fn of_key(key: ViewerKey) -> UserMark {
+        UserMark(key.0 as u32 | 1)
     }
 
     /// `None` for nobody.

@@ -139,8 +139,14 @@ impl Worker {
                 (Op::Join { room, cursor: last_event_id.unwrap_or_default() }, None, None)
             }
             Ok(WireOp::Leave { room }) => (Op::Leave { room: Some(room) }, None, None),
-            Ok(WireOp::Follow { user }) => (Op::Follow { user }, None, None),
-            Ok(WireOp::Unfollow { user }) => (Op::Unfollow { user }, None, None),
+            Ok(WireOp::Follow { user }) => {
+                self.judge(slot, Op::Follow { user }, None, None);
+                return self.renew_taste(slot, None);
+            }
+            Ok(WireOp::Unfollow { user }) => {
+                self.judge(slot, Op::Unfollow { user }, None, None);
+                return self.renew_taste(slot, None);
+            }
             Ok(WireOp::Ping) => (Op::Ping, None, None),
         };
         self.judge(slot, op, payload, error);
@@ -310,6 +316,7 @@ impl Worker {
         };
         self.n_requests += 1;
         let request = self.n_requests;
+        let answered = publish.reply_to;
         let command = Command::Publish(Publish {
             room: room.clone(),
             author,
@@ -320,6 +327,9 @@ impl Worker {
         let reply = ReplyTo::Conn { conn: self.key(slot), request };
         match self.shared.shard.command(reply, command) {
             Ok(()) => {
+                if answered.is_some() {
+                    self.renew_taste(slot, answered);
+                }
                 if let Some(viewer) = self.viewer(slot) {
                     viewer.rare().asked.push_back(Asked { request, room: room.clone(), client_msg_id: key });
                 }

@@ -27,6 +27,7 @@ use grandstand_core::time::{Mono, Wall};
 use grandstand_core::viewer::ring::{self, Entry, Rejoin, Ring};
 use grandstand_wire::codes::CloseCode;
 
+use super::parts::{self, Cap};
 use super::viewer::Stage;
 use super::worker::Worker;
 use crate::failpoint;
@@ -62,14 +63,15 @@ pub(super) struct Refill {
     urgent: bool,
 }
 
-/// One event as a ring takes it at `at`.
-pub(super) fn entry(piece: &Arc<Piece>, at: Mono) -> Entry<Arc<Piece>> {
+/// One event as a ring takes it at `at`, where viewers are given so many comments.
+pub(super) fn entry(piece: &Arc<Piece>, at: Mono, cap: Cap) -> Entry<Arc<Piece>> {
     Entry {
         id: piece.id,
         lane: piece.lane,
         closes_window: piece.closes_window,
         private: piece.audience != Audience::Everyone,
         pseq: piece.pseq,
+        won: parts::lot(piece, cap.milli),
         at,
         bytes: piece.json.len() as u32,
         payload: piece.clone(),
@@ -137,9 +139,10 @@ impl Worker {
         };
         refill.urgent |= past.pieces.iter().any(|piece| piece.closes_window);
         // What nobody was given is new to everyone; what lies further back is as old as it is.
+        let cap = self.shared.cap(room.info.as_deref(), now);
         let is_gap = refill.old.is_some();
         let at = |piece: &Piece| if is_gap { now } else { Mono(now.0.saturating_sub(age(wall, piece))) };
-        let entries: Vec<_> = past.pieces.iter().map(|piece| entry(piece, at(piece))).collect();
+        let entries: Vec<_> = past.pieces.iter().map(|piece| entry(piece, at(piece), cap)).collect();
         let came_to_nothing = past.after >= refill.upto;
         // A ring that let go of something meanwhile is too full to be given more.
         if room.ring.floor() != refill.upto || !room.ring.extend_back(past.after, entries) {

@@ -18,21 +18,24 @@ use bytes::Bytes;
 use grandstand_core::ids::{EventId, Position, Pseq};
 use grandstand_core::likes::Totals;
 use grandstand_core::names::{RoomId, UserId};
-use grandstand_core::record::{Lane, RetractTarget};
+use grandstand_core::record::{Audience, Lane, RetractTarget};
+use grandstand_core::sampler::keep::{self, Keep};
+use grandstand_core::sampler::{pick, switch};
 use grandstand_core::time::Mono;
 use grandstand_core::viewer::merge::{Leave, MergeWindow};
 use grandstand_core::viewer::pace::Pace;
 use grandstand_core::viewer::ring::{self, CrowdedOut, Pushed, Ring};
-use grandstand_core::viewer::walk::{self, Place, Plan, Step, Walk};
+use grandstand_core::viewer::walk::{self, Place, Plan, Skipped, Step, Walk};
 use grandstand_wire::codes::CloseCode;
 use grandstand_wire::deflate::{Deflater, Reach};
 use grandstand_wire::ws;
 
 use super::conn::{Conn, Kind, Sent};
 use super::frames::{self, Marks, Out, UserMark};
+use super::parts::{self, Cap, GivenAt, Part, Parts, Who};
 use super::refill::{self, Below, Refill};
 use super::said;
-use super::viewer::{Member, NOWHERE};
+use super::viewer::{Member, NOWHERE, Viewer};
 use super::worker::Worker;
 use crate::clock;
 use crate::failpoint;
@@ -45,6 +48,8 @@ const CLOCK_EVERY: usize = 16;
 const LINGER: Duration = Duration::from_secs(30);
 /// All rings of the process: 64 rooms at their own limit. Source: docs/decisions/0005-numbers.md.
 const RINGS_BYTES_MAX: u64 = 256 << 20;
+/// Frames of a wide room are packed when so many viewers share each of its parts, of which there are about as many as winners.
+const SHARED_LEAST: usize = 64 * 8;
 /// Different plans of one walk whose frames are kept: the common place, the few before it, and the resuming ones.
 const FRAMES_KEPT: usize = 8;
 
@@ -67,6 +72,10 @@ pub(super) struct Room {
     next_seat: Option<usize>,
     again: bool,
     queued: bool,
+    /// Since when it waits to be walked to its last seat.
+    queued_at: Mono,
+    /// What of its comments a viewer is given.
+    keep: Keep,
     /// What the ring's comments must be held against: newest last, dropped with the ring's floor.
     pub retracts: Vec<(EventId, RetractTarget)>,
     pub latest: Latest,
@@ -82,6 +91,8 @@ pub(super) struct Room {
     walked: Walked,
     /// The newest event of the room that this worker was given or told of.
     pub last_event: Position,
+    /// The frames of a walk that goes on in the next slice.
+    kept: Option<Box<Kept>>,
     /// What the ring lacks is being read.
     pub refill: Option<Refill>,
     /// Cursors that wait for it.
@@ -122,10 +133,27 @@ pub(super) struct Told {
     pub keep_millionths: u32,
 }
 
-#[derive(Debug)]
+/// The frames of one slice, for the next.
+struct Kept {
+    stamp: Stamp,
+    frames: Vec<Frame>,
+    parts: Parts<Frame>,
+}
+
+/// All that frames depend on beside their plan; while it is the same they may be sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    head: Position,
+    floor: Position,
+    n_retracts: usize,
+    latest: u16,
+    cap: Cap,
+}
+
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Seat {
     pub slot: u32,
-    pub user: UserMark,
+    pub who: Who,
     pub transport: Transport,
     /// What it takes packed.
     reach: Reach,
@@ -146,6 +174,8 @@ struct After {
     below: Vec<u32>,
     delivered: ByLane,
     skipped: u64,
+    /// Winners of a wide room that were not picked.
+    sampled: u64,
     /// By transport.
     frames: [u64; 3],
     bytes: [u64; 3],
@@ -155,10 +185,13 @@ struct After {
     assertions_failed: u64,
 }
 
-struct Frame {
+pub(super) struct Frame {
     plan: Plan,
     /// The room's latest values ride in it.
     news: bool,
+    /// Places of the winners that are in it, ascending.
+    given: Box<[u64]>,
+    skipped: Option<Skipped>,
     n_events: ByLane,
     /// Users whose copy may differ.
     marks: Marks,
@@ -199,6 +232,8 @@ impl Room {
             next_seat: None,
             again: false,
             queued: false,
+            queued_at: Mono(0),
+            keep: Keep::default(),
             retracts: Vec::new(),
             latest: Latest::default(),
             pace: Pace::default(),
@@ -208,6 +243,7 @@ impl Room {
             counted_at: Mono(0),
             walked: Walked::default(),
             last_event: Position::START,
+            kept: None,
             refill: None,
             below: Vec::new(),
         }
@@ -218,6 +254,45 @@ impl Room {
         is_retracted(&self.retracts, piece)
     }
 
+    /// Whether one more viewer may come, for what it costs to send it everything.
+    pub fn takes_viewer(&mut self, now: Mono) -> bool {
+        let rate = (self.keep.said_a_second(now) / 1_000) as u32;
+        let viewers = self.tally.viewers();
+        self.info.as_ref().is_none_or(|info| {
+            let rules = &info.settings.sampling;
+            switch::takes_viewer(rules.when, &rules.limits(), rate, viewers)
+        })
+    }
+
+    /// Measures anew what part of what is said one viewer is given. Whether it is another than was known.
+    pub fn measure_keep(&mut self, now: Mono) -> bool {
+        let measured = self.keep.millionths(now);
+        let is_news = keep::is_news(self.keep_millionths, measured);
+        if is_news {
+            self.keep_millionths = measured;
+        }
+        is_news
+    }
+
+    /// Adds what a batch came from and what a viewer is given of it.
+    fn note_said(&mut self, batch: &Batch, cap: Cap, now: Mono) {
+        let public = batch.pieces.iter().filter(|p| p.lane == Lane::Comment && p.audience == Audience::Everyone);
+        let (mut said, mut given, mut window) = (u64::from(batch.said) * 1_000, 0, None);
+        for piece in public {
+            match &piece.won {
+                None => (said, given) = (said + 1_000, given + 1_000),
+                Some(won) if window == Some(won.window) => {}
+                Some(won) => {
+                    window = Some(won.window);
+                    given += (cap.milli * pick::WINDOW_MS / 1_000).min(u64::from(won.of) * 1_000);
+                }
+            }
+        }
+        if said > 0 || given > 0 {
+            self.keep.add(said.max(given), given, now);
+        }
+    }
+
     fn note_retract(&mut self, piece: &Piece) {
         if let Some(target) = &piece.retracts {
             self.retracts.push((piece.id, target.clone()));
@@ -226,15 +301,16 @@ impl Room {
 }
 
 fn is_retracted(retracts: &[(EventId, RetractTarget)], piece: &Piece) -> bool {
-    piece.lane == Lane::Comment
-        && retracts.iter().any(|(at, target)| {
-            piece.id < *at
-                && match target {
-                    RetractTarget::Event(id) => *id == piece.id,
-                    RetractTarget::User(user) => piece.author.as_ref().is_some_and(|(author, _)| author == user),
-                    RetractTarget::All => true,
-                }
-        })
+    let is_meant = |(at, target): &(EventId, RetractTarget)| {
+        piece.id < *at
+            && match target {
+                RetractTarget::Event(id) => *id == piece.id,
+                RetractTarget::User(user) => piece.author.as_ref().is_some_and(|(author, _)| author == user),
+                RetractTarget::All => true,
+            }
+    };
+    // An empty one was retracted before it was read from the log.
+    piece.lane == Lane::Comment && (piece.json.is_empty() || retracts.iter().any(is_meant))
 }
 
 fn walk_limits(info: Option<&RoomInfo>) -> walk::Limits {
@@ -318,8 +394,9 @@ impl Worker {
             return;
         }
         let (mut closes, mut new) = (false, false);
+        let cap = self.shared.cap(room.info.as_deref(), now);
         for piece in &batch.pieces {
-            let pushed = room.ring.push(refill::entry(piece, now));
+            let pushed = room.ring.push(refill::entry(piece, now, cap));
             room.last_event = room.last_event.max(piece.id.position());
             if pushed == Pushed::Hole {
                 add(&self.shared.metrics.priority_lost, 1);
@@ -332,6 +409,7 @@ impl Worker {
         if !new {
             return;
         }
+        room.note_said(batch, cap, now);
         room.ring.trim(now);
         if room.seats.is_empty() {
             // Given to nobody: who comes later reads it as the past.
@@ -380,7 +458,7 @@ impl Worker {
         let likes = info.likes.clone();
         let was_open = room.info.replace(info).is_some_and(|i| i.settings.anonymous_view);
         if was_open && !open {
-            let nobody = room.seats.iter().filter(|s| s.user == UserMark::default());
+            let nobody = room.seats.iter().filter(|s| !s.who.is_user());
             for slot in nobody.map(|s| s.slot as usize).collect::<Vec<_>>() {
                 self.guarded(slot, |w| w.close(slot, CloseCode::NotAllowed));
             }
@@ -416,23 +494,27 @@ impl Worker {
 
     /// Puts a viewer that was greeted into the roster. The walk that is due brings it to the head.
     pub(super) fn seat(&mut self, slot: usize, member: usize, place: Place) {
+        let now = self.now;
         let Some(viewer) = self.viewer(slot) else { return };
-        let user = viewer.identity.as_ref().map_or(UserMark::default(), |who| UserMark::of(&who.user));
         let (transport, reach) = (viewer.transport, viewer.reach);
         let place_in = viewer.member_mut(member);
         assert!(place_in.seat == NOWHERE, "a viewer sits once in a room");
-        place_in.joining = None;
+        let mut who = place_in.joining.take().expect("a viewer is joining until it sits").who;
+        who.set_given_at(GivenAt::new(now));
         let idx = place_in.room as usize;
         let room = &mut self.rooms[idx];
         let seat = room.seats.len();
         // hello has said the newest values.
         let latest = if self.away { room.latest.version.wrapping_sub(1) } else { room.latest.version };
-        room.seats.push(Seat { slot: slot as u32, user, transport, reach, place, latest });
+        room.seats.push(Seat { slot: slot as u32, who, transport, reach, place, latest });
         room.empty_since = None;
         room.moved = true;
         room.tally.viewers.fetch_add(1, Ordering::Relaxed);
         if let Some(viewer) = self.viewer(slot) {
             viewer.member_mut(member).seat = seat as u32;
+            if viewer.identity.as_ref().is_some_and(|who| who.more.is_some()) || viewer.rare.is_some() {
+                self.renew_taste(slot, None);
+            }
         }
     }
 
@@ -483,6 +565,9 @@ impl Worker {
         let room = &mut self.rooms[idx];
         if room.next_seat.is_some() {
             room.again = true;
+        }
+        if !room.queued {
+            room.queued_at = self.now;
         }
         if urgent {
             // Its place among the others may stay: a room that was walked has nothing left to do there.
@@ -553,9 +638,18 @@ impl Worker {
             room.walked.head = room.ring.head();
             room.walked.began = now;
         }
-        let Room { id, ring, seats, retracts, tally, latest, refill, info, .. } = room;
-        let mut tour = Tour::new(id, latest, ring, retracts, walk_limits(info.as_deref()), now);
+        let Room { id, ring, seats, retracts, tally, latest, refill, info, kept, .. } = room;
+        let (limits, cap) = (walk_limits(info.as_deref()), self.shared.cap(info.as_deref(), now));
+        let stamp =
+            Stamp { head: ring.head(), floor: ring.floor(), n_retracts: retracts.len(), latest: latest.version, cap };
+        let mut tour = Tour::new(id, latest, ring, retracts, limits, cap, now);
+        if let Some(kept) = kept.take().filter(|kept| kept.stamp == stamp) {
+            tour.frames = kept.frames;
+            tour.parts = kept.parts;
+            tour.parts.set_now(now);
+        }
         tour.refilling = refill.is_some();
+        tour.n_seats = seats.len();
         tour.deflater = Some(&mut self.deflater);
         let mut visited = 0;
         while next < seats.len() {
@@ -575,6 +669,10 @@ impl Worker {
         }
         let (encoded, packing) = (tour.n_encoded, tour.packing);
         let done = next >= seats.len();
+        let Tour { frames, parts, .. } = tour;
+        if !done {
+            *kept = Some(Box::new(Kept { stamp, frames, parts }));
+        }
         tally.delivered.fetch_add(after.delivered.total(), Ordering::Relaxed);
         tally.skipped.fetch_add(after.skipped, Ordering::Relaxed);
         let room = &mut self.rooms[idx];
@@ -588,10 +686,21 @@ impl Worker {
             self.note_walk(idx);
         }
         let Some(room) = self.rooms.get_mut(idx) else { return true };
+        if done {
+            let end = clock::mono();
+            self.late = self.late.max(end.since(std::mem::replace(&mut room.queued_at, end)));
+        }
         if done && std::mem::take(&mut room.again) {
             return false;
         }
         done
+    }
+
+    /// The age of the oldest walk that is not finished, or was not within the last second.
+    pub(super) fn take_late(&mut self) -> Duration {
+        let waiting = self.urgent.iter().chain(&self.due).filter_map(|idx| self.rooms.get(*idx));
+        let waiting = waiting.filter(|room| room.queued).map(|room| self.now.since(room.queued_at));
+        waiting.fold(std::mem::take(&mut self.late), Duration::max)
     }
 
     /// A walk has come to its last seat: how long it took, and how old each new event was by then. Viewers whose sockets are
@@ -615,7 +724,8 @@ impl Worker {
         let mut after = After::default();
         let room = &mut self.rooms[idx];
         let Room { id, ring, seats, retracts, tally, latest, refill, info, .. } = room;
-        let mut tour = Tour::new(id, latest, ring, retracts, walk_limits(info.as_deref()), self.now);
+        let (limits, cap) = (walk_limits(info.as_deref()), self.shared.cap(info.as_deref(), self.now));
+        let mut tour = Tour::new(id, latest, ring, retracts, limits, cap, self.now);
         tour.refilling = refill.is_some();
         let Some(seat) = seats.get_mut(seat) else { return };
         if let Some(conn) = self.conns.get_mut(seat.slot as usize) {
@@ -641,6 +751,9 @@ impl Worker {
         if after.skipped > 0 {
             add(&metrics.skipped[Hop::Walk as usize], after.skipped);
         }
+        if after.sampled > 0 {
+            add(&metrics.sampled[Hop::Walk as usize], after.sampled);
+        }
         if after.assertions_failed > 0 {
             add(&metrics.assertions_failed, after.assertions_failed);
         }
@@ -664,24 +777,37 @@ impl Worker {
     /// What a viewer at its seat would be sent now, as the events of one answer; for polls.
     pub(super) fn look(&self, idx: usize, seat: usize, reader: Option<&UserId>) -> Look<'_> {
         let room = &self.rooms[idx];
-        let place = room.seats[seat].place;
+        let Seat { place, who, slot, .. } = room.seats[seat];
         let tour_walk = &mut Walk::new(&room.ring, walk_limits(room.info.as_deref()), self.now);
         match tour_walk.step(&place) {
             Step::AtHead => Look::Nothing(room.ring.head()),
             Step::BelowFloor | Step::Late => Look::Below,
             Step::Send(plan) => {
                 let (mut events, mut n_events) = (Vec::new(), ByLane::default());
-                if let Some(skipped) = &plan.skipped {
+                let mut given = Vec::new();
+                if plan.holds_won {
+                    let cap = self.shared.cap(room.info.as_deref(), self.now);
+                    let viewer = match self.conns.get(slot as usize).map(|c| &c.kind) {
+                        Some(Kind::Viewer(viewer)) => viewer.rare.as_ref(),
+                        _ => None,
+                    };
+                    let taste = viewer.and_then(|rare| rare.taste.as_deref());
+                    tour_walk.winners(&plan).pick(&parts::reader(who, taste, cap), &mut given);
+                }
+                let skipped = tour_walk.passed_over(&plan, &given);
+                let (n_won, n_given) = tour_walk.n_won(&plan, &given);
+                if let Some(skipped) = &skipped {
                     events.push(said::skipped_event(&room.id, skipped));
                 }
-                for entry in tour_walk.entries(&plan) {
+                for entry in tour_walk.entries_given(&plan, &given) {
                     let hidden = entry.private && !is_own(&entry.payload, reader);
                     if !hidden && !room.is_retracted(&entry.payload) {
                         events.push(Out::of(&entry.payload, reader));
                         n_events.add(entry.lane, 1);
                     }
                 }
-                Look::Events { events, n_events, upto: plan.upto, skipped: plan.skipped.map_or(0, |s| s.count) }
+                let skipped = skipped.map_or(0, |s| s.count);
+                Look::Events { events, n_events, upto: plan.upto, skipped, sampled: n_won - n_given }
             }
         }
     }
@@ -692,7 +818,7 @@ impl Worker {
     pub(super) fn keep_rooms(&mut self) {
         let now = self.now;
         let wall = self.wall;
-        let (mut over, mut news) = (Vec::new(), Vec::new());
+        let (mut over, mut news, mut measured) = (Vec::new(), Vec::new(), Vec::new());
         let share = RINGS_BYTES_MAX / (self.shared.workers.ids().count().max(1) as u64);
         ring::keep_within(self.rooms.iter_mut().map(|(_, room)| &mut room.ring), share);
         for (idx, room) in &mut self.rooms {
@@ -708,6 +834,9 @@ impl Worker {
                 room.retracts.retain(|(at, _)| at.position() > floor);
             }
             room.look_around(now, self.id, self.shared.shard.is_here());
+            if room.measure_keep(now) {
+                measured.push(idx);
+            }
             if !self.away && room.renew_viewers(now, wall) {
                 news.push(idx);
             }
@@ -718,6 +847,9 @@ impl Worker {
         }
         for idx in news {
             self.tell_soon(idx);
+        }
+        if !self.away {
+            measured.into_iter().for_each(|idx| self.numbers_changed(idx));
         }
         for idx in over {
             let room = self.rooms.remove(idx);
@@ -742,6 +874,8 @@ pub(super) enum Look<'a> {
         n_events: ByLane,
         upto: Position,
         skipped: u64,
+        /// Winners of a wide room that were not picked.
+        sampled: u64,
     },
 }
 
@@ -755,6 +889,26 @@ struct Framed {
     n_events: ByLane,
     /// By how much packing made it shorter.
     saved: usize,
+    skipped: u64,
+    sampled: u64,
+    /// Some of a wide room's winners are in it.
+    any_won: bool,
+}
+
+impl Framed {
+    fn of(frame: &Frame, bytes: Bytes) -> Framed {
+        let skipped = frame.skipped.map_or(0, |s| s.count);
+        Framed { bytes, n_events: frame.n_events, saved: 0, skipped, sampled: 0, any_won: false }
+    }
+}
+
+/// Where a frame is kept.
+#[derive(Clone, Copy)]
+enum At {
+    /// Everyone at the place is sent it.
+    Whole(usize),
+    /// Those with the same part of a wide room are.
+    Part(usize),
 }
 
 /// One walk with the frames it shares.
@@ -764,6 +918,9 @@ struct Tour<'r> {
     room: &'r RoomId,
     latest: &'r Latest,
     frames: Vec<Frame>,
+    parts: Parts<Frame>,
+    /// Seats of the whole walk.
+    n_seats: usize,
     n_encoded: u64,
     /// Nothing is packed for a viewer that is brought to the head alone.
     deflater: Option<&'r mut Deflater>,
@@ -780,6 +937,7 @@ impl<'r> Tour<'r> {
         ring: &'r Ring<Arc<Piece>>,
         retracts: &'r [(EventId, RetractTarget)],
         limits: walk::Limits,
+        cap: Cap,
         now: Mono,
     ) -> Tour<'r> {
         let walk = Walk::new(ring, limits, now);
@@ -789,6 +947,8 @@ impl<'r> Tour<'r> {
             room,
             latest,
             frames: Vec::new(),
+            parts: Parts::new(cap, now),
+            n_seats: 1,
             n_encoded: 0,
             deflater: None,
             packing: Duration::ZERO,
@@ -842,11 +1002,12 @@ impl<'r> Tour<'r> {
                     return;
                 }
             };
-            let Framed { bytes, n_events, saved } = self.frame(&plan, seat, conn);
+            let Framed { bytes, n_events, saved, skipped, sampled, any_won } = self.frame(&plan, seat, conn);
             let latest = self.latest.version;
             if bytes.is_empty() {
-                // Only what others wrote for themselves.
+                // Only what others wrote for themselves, or what it is not given of a wide room.
                 seat.place.advance(&plan);
+                after.sampled += sampled;
                 continue;
             }
             let sent = conn.try_send(&bytes, plan.priority_since);
@@ -859,7 +1020,11 @@ impl<'r> Tour<'r> {
                     after.packed += u64::from(saved > 0);
                     after.saved += saved as u64;
                     after.delivered.add_all(n_events);
-                    after.skipped += plan.skipped.map_or(0, |s| s.count);
+                    after.skipped += skipped;
+                    after.sampled += sampled;
+                    if any_won {
+                        seat.who.set_given_at(GivenAt::new(self.now));
+                    }
                 }
                 Sent::Nothing => {}
                 Sent::Broken => {
@@ -895,88 +1060,138 @@ impl<'r> Tour<'r> {
         }
     }
 
-    fn frame(&mut self, plan: &Plan, seat: &Seat, conn: &Conn) -> Framed {
+    fn frame(&mut self, plan: &Plan, seat: &Seat, conn: &mut Conn) -> Framed {
         let news = seat.latest != self.latest.version;
-        let at = match self.frames.iter().position(|f| f.plan == *plan && f.news == news) {
-            Some(at) => at,
-            None => {
-                let (n_events, marks) = self.measure(plan);
-                if self.frames.len() == FRAMES_KEPT {
-                    self.frames.remove(0);
-                }
-                self.frames.push(Frame {
-                    plan: *plan,
-                    news,
-                    n_events,
-                    marks,
-                    web_socket: None,
-                    packed: None,
-                    sse: None,
-                });
-                self.frames.len() - 1
+        let Kind::Viewer(viewer) = &mut conn.kind else { unreachable!("only viewers have seats") };
+        let (at, part) = match plan.holds_won {
+            false => (At::Whole(self.whole(plan, news)), None),
+            true => {
+                let part = self.part(plan, news, seat, viewer);
+                (At::Part(part.frame), Some(part))
             }
         };
-        if self.frames[at].marks.may_hold(seat.user)
-            && let Kind::Viewer(viewer) = &conn.kind
-            && let Some(who) = &viewer.identity
-            && self.walk.entries(plan).any(|e| is_own(&e.payload, Some(&who.user)))
-        {
-            let (bytes, n_events) = self.encode(plan, seat.transport, Some(&who.user), news);
-            return Framed { bytes, n_events, saved: 0 };
+        let mut framed = self.framed(at, seat, viewer);
+        if let Some(part) = part {
+            (framed.sampled, framed.any_won) = (part.sampled, part.any);
         }
+        framed
+    }
+
+    fn whole(&mut self, plan: &Plan, news: bool) -> usize {
+        if let Some(at) = self.frames.iter().position(|f| f.plan == *plan && f.news == news) {
+            return at;
+        }
+        if self.frames.len() == FRAMES_KEPT {
+            self.frames.remove(0);
+        }
+        self.frames.push(Frame::new(&self.walk, self.retracts, plan, news, &[]));
+        self.frames.len() - 1
+    }
+
+    fn part(&mut self, plan: &Plan, news: bool, seat: &Seat, viewer: &mut Viewer) -> Part {
+        let taste = if seat.who.has_taste() { viewer.taste(self.now) } else { None };
+        let reader = parts::reader(seat.who, taste, self.parts.cap());
+        // What a resume promised is the same part again, whatever was given since.
+        let waited = seat.place.catch_up.is_none().then_some(seat.who.given_at());
+        let (walk, retracts) = (&self.walk, self.retracts);
+        self.parts.find(walk, plan, news, &reader, waited, |given| Frame::new(walk, retracts, plan, news, given))
+    }
+
+    fn kept(&mut self, at: At) -> &mut Frame {
+        match at {
+            At::Whole(at) => &mut self.frames[at],
+            At::Part(at) => self.parts.frame(at),
+        }
+    }
+
+    fn framed(&mut self, at: At, seat: &Seat, viewer: &Viewer) -> Framed {
+        let frame = self.kept(at);
+        if frame.marks.may_hold(seat.who.mark())
+            && let Some(who) = &viewer.identity
+        {
+            let (plan, given) = (frame.plan, frame.given.clone());
+            if self.walk.entries_given(&plan, &given).any(|e| is_own(&e.payload, Some(&who.user))) {
+                let (bytes, n_events) = self.encode(at, seat.transport, Some(&who.user));
+                return Framed { n_events, ..Framed::of(self.kept(at), bytes) };
+            }
+        }
+        let frame = self.kept(at);
         let known = match seat.transport {
-            Transport::WebSocket => self.frames[at].web_socket.clone(),
-            _ => self.frames[at].sse.clone(),
+            Transport::WebSocket => frame.web_socket.clone(),
+            _ => frame.sse.clone(),
         };
-        let bytes = known.unwrap_or_else(|| self.encode(plan, seat.transport, None, news).0);
-        let frame = &mut self.frames[at];
-        let n_events = frame.n_events;
+        let bytes = known.unwrap_or_else(|| self.encode(at, seat.transport, None).0);
+        let n_seats = self.n_seats;
+        let frame = self.kept(at);
         match seat.transport {
             Transport::WebSocket => frame.web_socket = Some(bytes.clone()),
             _ => frame.sse = Some(bytes.clone()),
         }
-        let worth = seat.reach.is_agreed() && frames::is_worth_packing(ws::body_of(&bytes).len(), seat.reach);
-        if let (true, Some(deflater)) = (worth, &mut self.deflater) {
+        let mut framed = Framed::of(frame, bytes);
+        let len = ws::body_of(&framed.bytes).len();
+        let shared = matches!(at, At::Whole(_)) || n_seats >= SHARED_LEAST;
+        let worth = seat.reach.is_agreed() && shared && frames::is_worth_packing(len, seat.reach);
+        if worth && let Some(deflater) = self.deflater.as_deref_mut() {
+            let frame = match at {
+                At::Whole(at) => &mut self.frames[at],
+                At::Part(at) => self.parts.frame(at),
+            };
+            let packing = &mut self.packing;
             let packed = frame.packed.get_or_insert_with(|| {
                 let start = Instant::now();
-                let packed = frames::pack(&bytes, deflater);
-                self.packing += start.elapsed();
+                let packed = frames::pack(&framed.bytes, deflater);
+                *packing += start.elapsed();
                 packed
             });
             if let Some(packed) = packed {
-                return Framed { saved: bytes.len() - packed.len(), bytes: packed.clone(), n_events };
+                framed.saved = framed.bytes.len() - packed.len();
+                framed.bytes = packed.clone();
             }
         }
-        Framed { bytes, n_events, saved: 0 }
+        framed
     }
 
-    fn measure(&self, plan: &Plan) -> (ByLane, Marks) {
-        let (mut n, mut marks) = (ByLane::default(), Marks::default());
-        for entry in self.walk.entries(plan) {
-            n.add(entry.lane, u64::from(!entry.private && !is_retracted(self.retracts, &entry.payload)));
-            if let Some((author, _)) = &entry.payload.author {
-                marks.insert(UserMark::of(author));
-            }
-        }
-        (n, marks)
-    }
-
-    fn encode(&mut self, plan: &Plan, transport: Transport, reader: Option<&UserId>, news: bool) -> (Bytes, ByLane) {
+    fn encode(&mut self, at: At, transport: Transport, reader: Option<&UserId>) -> (Bytes, ByLane) {
+        let frame = match at {
+            At::Whole(at) => &self.frames[at],
+            At::Part(at) => &*self.parts.frame(at),
+        };
         let (mut events, mut n_events) = (Vec::new(), ByLane::default());
-        for entry in self.walk.entries(plan) {
+        for entry in self.walk.entries_given(&frame.plan, &frame.given) {
             let hidden = entry.private && !is_own(&entry.payload, reader);
             if !hidden && !is_retracted(self.retracts, &entry.payload) {
                 events.push(Out::of(&entry.payload, reader));
                 n_events.add(entry.lane, 1);
             }
         }
-        if let Some(skipped) = &plan.skipped {
+        if let Some(skipped) = &frame.skipped {
             events.insert(0, said::skipped_event(self.room, skipped));
         }
-        if news && !events.is_empty() {
+        if frame.news && !events.is_empty() {
             events.extend(self.latest.values.iter().map(|(kind, json)| Out { kind, id: None, json: json.into() }));
         }
         self.n_encoded += 1;
         (frames::encode(transport, &events), n_events)
+    }
+}
+
+impl Frame {
+    fn new(
+        walk: &Walk<'_, Arc<Piece>>,
+        retracts: &[(EventId, RetractTarget)],
+        plan: &Plan,
+        news: bool,
+        given: &[u64],
+    ) -> Frame {
+        let (mut n_events, mut marks) = (ByLane::default(), Marks::default());
+        for entry in walk.entries_given(plan, given) {
+            n_events.add(entry.lane, u64::from(!entry.private && !is_retracted(retracts, &entry.payload)));
+            if let Some((author, _)) = &entry.payload.author {
+                marks.insert(UserMark::of(author));
+            }
+        }
+        let skipped = walk.passed_over(plan, given);
+        let given = given.into();
+        Frame { plan: *plan, news, given, skipped, n_events, marks, web_socket: None, packed: None, sse: None }
     }
 }

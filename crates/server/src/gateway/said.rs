@@ -68,7 +68,7 @@ impl Worker {
             cursor: greeting.from,
             pseq: greeting.pseq,
             resumed: greeting.resumed,
-            comments_all: greeting.skipped.is_none(),
+            comments_all: greeting.skipped.is_none() && !greeting.sampled,
             config: &info.config_json,
             counters: std::str::from_utf8(&counters).expect("JSON that was just written"),
             pinned: &info.pinned_json,
@@ -321,6 +321,8 @@ pub struct Greeting {
     pub pseq: Pseq,
     pub resumed: bool,
     pub skipped: Option<Skipped>,
+    /// Of the comments that follow the viewer is given a part.
+    pub sampled: bool,
     pub snapshot: Option<&'static str>,
 }
 

@@ -17,6 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use grandstand_core::ids::Position;
 use grandstand_core::names::RoomId;
+use grandstand_core::sampler::pick::ViewerKey;
 use grandstand_core::viewer::session::{Credential, Session, Start};
 use grandstand_wire::codes::{CloseCode, ErrorCode};
 use grandstand_wire::deflate::{Agreed, Reach};
@@ -25,7 +26,9 @@ use grandstand_wire::limits;
 use grandstand_wire::ws::FrameReader;
 
 use super::conn::Kind;
+use super::parts;
 use super::polls::{Heard, Line};
+use super::renewal::session_name;
 use super::said::event_error;
 use super::streams::{self, Held};
 use super::viewer::{Hold, Joining, Member, NOWHERE, Opening, PollCall, Rare, Stage, Viewer};
@@ -36,6 +39,8 @@ use crate::auth::token::AuthFault;
 use crate::auth::{self, Denied, Identity, Role, door};
 use crate::failpoint;
 use crate::metrics::{self, Transport};
+
+const SESSION_BYTES_MAX: usize = 64;
 
 /// Whether a path is one of the streams' routes.
 pub fn is_stream_path(path: &str) -> bool {
@@ -164,6 +169,14 @@ impl Worker {
         if tab.len() > 64 || tab.chars().any(char::is_control) {
             return refuse(self, ErrorCode::BadRequest, "tab is at most 64 bytes");
         }
+        let first_session = http::query_value(query, "session").filter(|name| !name.is_empty());
+        if first_session
+            .as_ref()
+            .is_some_and(|s| s.len() > SESSION_BYTES_MAX || !s.bytes().all(|b| b.is_ascii_graphic()))
+        {
+            return refuse(self, ErrorCode::BadRequest, "session is at most 64 visible ASCII characters");
+        }
+        let first_session = first_session.map(|name| ViewerKey::of_session(&name));
         let offered = head.list("sec-websocket-protocol").any(|p| p == "grandstand.v1");
         let (identity, stub, refused) = match self.who(head, &room, cursor.is_some()) {
             Who::Nobody => (None, None, None),
@@ -204,6 +217,9 @@ impl Worker {
         // A call that waits keeps no bytes of a next request: its answer says that the caller must ask again.
         let keep_alive = keep_alive && !more;
         let nonce = self.rng.next();
+        let first_session = first_session.filter(|_| identity.is_none());
+        let rare = stub.is_some() || first_session.is_some();
+        let rare = rare.then(|| Box::new(Rare { stub, first_session, ..Rare::default() }));
         let viewer = Viewer {
             transport,
             session,
@@ -213,7 +229,7 @@ impl Worker {
             reach: deflate.map_or(Reach::default(), Agreed::reach),
             counted: false,
             held: Held::default(),
-            rare: stub.map(|stub| Box::new(Rare { stub: Some(stub), ..Rare::default() })),
+            rare,
             first: Member::nowhere(),
             opening: Some(Box::new(Opening { accept, offered, deflate, origin, keep_alive, poll })),
             alive_at: now + limits::PING_MAX,
@@ -275,6 +291,7 @@ impl Worker {
 
     /// Sends a viewer on its way into a room.
     pub(super) fn join(&mut self, slot: usize, room: RoomId, cursor: Position) {
+        let who = self.who_sits(slot);
         let Some(viewer) = self.viewer(slot) else { return };
         let member = if viewer.first.room == NOWHERE && viewer.first.joining.is_none() {
             0
@@ -283,8 +300,27 @@ impl Worker {
             viewer.n_members() - 1
         };
         let stage = Stage::Held(Hold::BeforeSubscribe);
-        viewer.member_mut(member).joining = Some(Box::new(Joining { room, cursor, stage, page: None, skipped: None }));
+        viewer.member_mut(member).joining =
+            Some(Box::new(Joining { room, cursor, stage, who, page: None, skipped: None }));
         self.pass_hold(slot, member);
+    }
+
+    /// Who a viewer is to the pick: its user; without one its first session, which is the one it names, the one it had in its
+    /// first room, or this.
+    fn who_sits(&mut self, slot: usize) -> parts::Who {
+        let key = self.key(slot);
+        let Some(Kind::Viewer(viewer)) = self.conns.get_mut(slot).map(|c| &mut c.kind) else {
+            unreachable!("only viewers join")
+        };
+        let named = viewer.rare.as_ref().and_then(|rare| rare.first_session);
+        let seated = (viewer.first.seat != NOWHERE).then_some((viewer.first.room as usize, viewer.first.seat as usize));
+        let nonce = viewer.nonce;
+        let user = viewer.identity.as_ref().map(|who| &who.user);
+        let rooms = &self.rooms;
+        parts::key_of(user, || {
+            let seated = || seated.map(|(room, seat)| rooms[room].seats[seat].who.key());
+            named.or_else(seated).unwrap_or_else(|| ViewerKey::of_session(&session_name(key, nonce)))
+        })
     }
 
     /// Goes on behind a failpoint, unless it still holds.
@@ -326,6 +362,7 @@ impl Worker {
 
     /// The room's facts are here: may this viewer come in, and from where?
     pub(super) fn admit(&mut self, slot: usize, idx: usize) {
+        let now = self.now;
         let Some(info) = self.rooms[idx].info.clone() else { return };
         let Some(viewer) = self.viewer(slot) else { return };
         let Some(member) = viewer.member_of(idx) else { return };
@@ -350,6 +387,9 @@ impl Worker {
                 return self.leave_member(slot, member);
             }
         }
+        let backend = viewer.identity.as_ref().is_some_and(|who| who.is_backend());
+        let affords = backend || self.rooms[idx].takes_viewer(now);
+        let Some(viewer) = self.viewer(slot) else { return };
         if member == 0 {
             let anonymous_view = info.settings.anonymous_view;
             viewer.session.set_anonymous_view(anonymous_view);
@@ -362,6 +402,11 @@ impl Worker {
                 });
                 return self.close(slot, CloseCode::TooMany);
             }
+            if !affords {
+                self.shared.metrics.add_refused(metrics::Refused::Cost);
+                let delay = self.pause(idx);
+                return self.close_with(slot, CloseCode::TooMany, Some(delay));
+            }
             if let Err(refused) = self.take_turn(slot, idx) {
                 self.shared.metrics.add_refused(match refused.closed {
                     true => metrics::Refused::Closed,
@@ -369,10 +414,8 @@ impl Worker {
                 });
                 return self.close_with(slot, CloseCode::TooMany, Some(refused.delay));
             }
-        } else if !viewer.identity.as_ref().is_some_and(|who| who.is_backend())
-            && self.shared.streams.is_room_full(&self.rooms[idx].tally)
-        {
-            self.shared.metrics.add_refused(metrics::Refused::Room);
+        } else if !affords || !backend && self.shared.streams.is_room_full(&self.rooms[idx].tally) {
+            self.shared.metrics.add_refused(if affords { metrics::Refused::Room } else { metrics::Refused::Cost });
             let error = event_error(Some(&info.room), ErrorCode::TooMany, "the room is full", None);
             self.say(slot, error);
             if let Some(viewer) = self.viewer(slot) {

@@ -14,6 +14,7 @@ use grandstand_core::owner::answer::Answer;
 use grandstand_core::owner::command::Command;
 use grandstand_core::record::{Audience, Lane, Room};
 use grandstand_core::routing::partition_of;
+use grandstand_core::sampler::switch::Sampling;
 use grandstand_core::time::Mono;
 use grandstand_core::viewer::resume;
 use grandstand_wire::ws::{self, FrameReader, Incoming, Limits, Opcode, Side};
@@ -26,6 +27,7 @@ mod deflate;
 mod full;
 mod half_open;
 mod lanes;
+mod parts;
 mod refill;
 
 use super::{Deps, Gateway, Settings, StreamLimits};
@@ -76,7 +78,6 @@ impl Log {
         let last_event = self.rooms.get(room).and_then(|r| r.last()).map_or(Position::START, |p| p.id.position());
         RoomInfo {
             room: room.clone(),
-            settings: Arc::new(settings),
             head: self.head(),
             epochs: [].into(),
             last_event,
@@ -85,7 +86,8 @@ impl Log {
             likes: Default::default(),
             pinned_json: "[]".into(),
             banners_json: "[]".into(),
-            wide: false,
+            wide: settings.sampling.when == Sampling::Always,
+            settings: Arc::new(settings),
         }
     }
 }
@@ -290,7 +292,7 @@ fn append(
         won: None,
     });
     log.rooms.entry(room.clone()).or_default().push(piece.clone());
-    let batch = Arc::new(Batch { room: room.clone(), pieces: vec![piece] });
+    let batch = Arc::new(Batch { room: room.clone(), pieces: vec![piece], said: 0 });
     for worker in log.subscribers.get(room).cloned().unwrap_or_default() {
         workers.send(worker, ToWorker::Batch(batch.clone())).ok().unwrap();
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use grandstand_core::ids::Position;
 use grandstand_core::names::{ClientMsgId, RoomId};
+use grandstand_core::sampler::pick::ViewerKey;
 use grandstand_core::time::{Mono, Wall};
 use grandstand_core::viewer::session::Session;
 use grandstand_core::viewer::walk::{Place, Skipped};
@@ -15,6 +16,7 @@ use grandstand_wire::deflate::{Agreed, Reach};
 use grandstand_wire::op;
 use grandstand_wire::ws::{FrameReader, Limits};
 
+use super::parts::{Taste, Who};
 use super::polls::{Heard, Line};
 use super::streams::Held;
 use crate::auth::Identity;
@@ -69,6 +71,9 @@ pub struct Rare {
     /// Said before the room's facts were here; asked when they are.
     pub early: Vec<(RoomId, op::Publish)>,
     pub stub: Option<StubId>,
+    /// Of an anonymous viewer that resumes, until it has a place.
+    pub first_session: Option<ViewerKey>,
+    pub taste: Option<Box<Taste>>,
 }
 
 /// A viewer's place in one room.
@@ -93,6 +98,8 @@ pub struct Joining {
     pub room: RoomId,
     pub cursor: Position,
     pub stage: Stage,
+    /// Who it is to the pick of a wide room.
+    pub who: Who,
     /// A poll's answer of the log, on its way to be given.
     pub page: Option<Box<Page>>,
     pub skipped: Option<Skipped>,

@@ -40,6 +40,7 @@ use crate::clock;
 use crate::edge::Serves;
 use crate::link::{ConnKey, Delay, Mailbox, ToWorker, WorkerId};
 use crate::metrics::{Transport, add};
+use crate::shedding::OwnTime;
 
 const WAKER: Token = Token(0);
 pub(super) const FIRST_LISTENER: usize = 1;
@@ -123,6 +124,9 @@ pub(super) struct Worker {
     accept_said: Mono,
     /// Steps of handshakes that this turn may still make.
     handshakes: u32,
+    /// The longest walk since housekeeping looked, from its cause to its last seat.
+    pub late: Duration,
+    own_time: Option<OwnTime>,
 }
 
 impl Worker {
@@ -186,6 +190,8 @@ impl Worker {
             accept_at: None,
             accept_said: Mono(0),
             handshakes: HANDSHAKES_A_TURN,
+            late: Duration::ZERO,
+            own_time: None,
         })
     }
 
@@ -648,6 +654,7 @@ impl Worker {
         if self.now >= self.housekeeping_at {
             self.housekeeping_at = self.now + HOUSEKEEPING;
             self.reopen_listeners();
+            self.say_load();
             self.keep_refills();
             self.keep_rooms();
             if self.slice_at.is_none() && self.shared.admission.is_draining() {
@@ -657,6 +664,15 @@ impl Worker {
         if self.slice_at.is_some_and(|at| at <= self.now) {
             self.send_slice_away();
         }
+    }
+
+    /// Once a second: how late this worker's walks were, and how much of a core it used.
+    fn say_load(&mut self) {
+        let (now, late) = (self.now, self.take_late());
+        // Its first second is not measured: the thread that made it is another.
+        let busy = self.own_time.get_or_insert_with(|| OwnTime::new(now)).permille(now);
+        let Shared { admission, metrics, .. } = &*self.shared;
+        admission.shedding.say(usize::from(self.id.number()), late, busy, now, metrics);
     }
 
     fn on_timer(&mut self, slot: usize) {

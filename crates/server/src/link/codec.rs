@@ -36,6 +36,7 @@ use super::{
     Won, WorkerId,
 };
 use crate::admission::Change;
+use crate::shedding;
 
 /// Grows with every change of what follows.
 pub const VERSION: u32 = 2;
@@ -175,6 +176,8 @@ pub enum Ordered {
     Admission(Option<Limit>),
     /// Everyone is sent away within this.
     Drain(Duration),
+    /// What viewers of wide rooms are given.
+    Shedding(shedding::Order),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -415,6 +418,14 @@ pub fn write_down(down: &Down, out: &mut Vec<u8>) -> Result<(), Fault> {
                     w.u8(1);
                     w.duration(*over);
                 }
+                Ordered::Shedding(shedding::Order { cap, expected }) => {
+                    w.u8(2);
+                    w.opt(cap.as_ref(), |w, (cap_milli, lasts)| {
+                        w.u64(*cap_milli);
+                        w.duration(*lasts);
+                    });
+                    w.opt(expected.as_ref(), |w, lasts| w.duration(*lasts));
+                }
             }
             w.text(change.by.as_str());
             w.text(&change.justification);
@@ -448,6 +459,10 @@ pub fn read_down(bytes: &[u8]) -> Result<Down, Fault> {
             what: match r.u8()? {
                 0 => Ordered::Admission(r.opt(|r| Ok(Limit { per_second: r.u32()?, burst: r.u32()? }))?),
                 1 => Ordered::Drain(r.duration()?),
+                2 => Ordered::Shedding(shedding::Order {
+                    cap: r.opt(|r| Ok((r.u64()?, r.duration()?)))?,
+                    expected: r.opt(Reader::duration)?,
+                }),
                 _ => return Err(Fault::Field),
             },
             change: Change { by: r.user()?, justification: r.text()?.to_owned(), at: Wall(r.u64()?) },
@@ -626,6 +641,7 @@ impl Writer<'_> {
                 self.u8(2);
                 self.text(batch.room.as_str());
                 self.list(&batch.pieces, |w, piece| w.piece(piece));
+                self.u32(batch.said);
             }
             ToWorker::Settings(info) => {
                 self.u8(3);
@@ -785,7 +801,9 @@ impl Writer<'_> {
         });
         self.opt(piece.won.as_ref(), |w, won| {
             w.u64(won.window.0);
+            w.u32(won.of);
             w.u32(won.weight);
+            w.flag(won.by_right);
             w.opt(won.addressee.as_ref(), |w, user| w.text(user.as_str()));
             w.opt(won.reply_to.as_ref(), |w, id| w.u64(id.value()));
         });
@@ -1042,7 +1060,7 @@ impl<'a> Reader<'a> {
             }
             2 => {
                 let room = self.room()?;
-                ToWorker::Batch(Arc::new(Batch { room, pieces: self.pieces()? }))
+                ToWorker::Batch(Arc::new(Batch { room, pieces: self.pieces()?, said: self.u32()? }))
             }
             3 => ToWorker::Settings(self.info()?),
             4 => ToWorker::Resync(self.info()?),
@@ -1165,7 +1183,9 @@ impl<'a> Reader<'a> {
             won: self.opt(|r| {
                 Ok(Won {
                     window: WindowNumber(r.u64()?),
+                    of: r.u32()?,
                     weight: r.u32()?,
+                    by_right: r.flag()?,
                     addressee: r.opt(Reader::user)?,
                     reply_to: r.opt(Reader::id)?,
                 })

@@ -29,7 +29,9 @@ use grandstand_core::reject::{Code, Reject};
 use grandstand_core::time::Mono;
 use grandstand_wire::codes::ErrorCode;
 
-use super::codec::{self, Down, Elsewhere, Frames, Hello, LinkNumbers, Order, Report, RoomNumbers, Status, Up};
+use super::codec::{
+    self, Down, Elsewhere, Frames, Hello, LinkNumbers, Order, Ordered, Report, RoomNumbers, Status, Up,
+};
 use super::{
     ConnKey, Full, HttpFlow, HttpPart, HttpRequest, PROCESSES_MAX, Piece, ReadRefused, ReplyTo, Seen, ShardHandle,
     Tallies, ToWorker, WORKERS_A_PROCESS_MAX, WorkerId,
@@ -91,8 +93,8 @@ pub struct Host {
     past: Mutex<Past>,
     batches: AtomicU64,
     resets: AtomicU64,
-    /// The last order of each process, as long as the process is the one that was given it.
-    orders: Mutex<HashMap<u8, (u32, Order, Mono)>>,
+    /// The last order of each process, and the last of shedding, as long as the process is the one that was given it.
+    orders: Mutex<Orders>,
     /// A process went: the others are told at once what is left.
     went: AtomicBool,
     beating: OnceLock<thread::Thread>,
@@ -137,6 +139,9 @@ pub struct Crossed {
     pub resets: u64,
 }
 
+/// By process, and whether it is of shedding: whose it is, the order, and since when.
+type Orders = HashMap<(u8, bool), (u32, Order, Mono)>;
+
 /// A gateway process as operators see it.
 pub struct Gateway {
     pub process: u8,
@@ -145,6 +150,8 @@ pub struct Gateway {
     pub metrics: Metrics,
     /// The last thing an operator asked of it, and when.
     pub order: Option<(Order, Mono)>,
+    /// The same of shedding, which stands beside it.
+    pub shedding: Option<(Order, Mono)>,
 }
 
 /// The process is not linked, or too far behind to be told anything.
@@ -573,10 +580,12 @@ impl Host {
         let orders = self.orders.lock().expect("no holder of this lock can panic").clone();
         let gateway = |link: Arc<Link>| {
             let Hello { process, pid, .. } = link.hello;
-            let order = orders.get(&process).filter(|(whose, ..)| *whose == pid);
-            let order = order.map(|(_, order, since)| (order.clone(), *since));
+            let order = |of_shedding| {
+                let order = orders.get(&(process, of_shedding)).filter(|(whose, ..)| *whose == pid);
+                order.map(|(_, order, since)| (order.clone(), *since))
+            };
             let metrics = Metrics::of_numbers(&link.reported().report.numbers);
-            Gateway { process, pid, metrics, order }
+            Gateway { process, pid, metrics, order: order(false), shedding: order(true) }
         };
         self.all().into_iter().map(gateway).collect()
     }
@@ -586,7 +595,8 @@ impl Host {
         let link = self.all().into_iter().find(|link| link.hello.process == process).ok_or(Away)?;
         link.put(Down::Order(order.clone())).map_err(|_| Away)?;
         let mut orders = self.orders.lock().expect("no holder of this lock can panic");
-        orders.insert(process, (link.hello.pid, order, clock::mono()));
+        let of_shedding = matches!(order.what, Ordered::Shedding(_));
+        orders.insert((process, of_shedding), (link.hello.pid, order, clock::mono()));
         Ok(())
     }
 
@@ -959,7 +969,7 @@ mod tests {
             retracts: None,
             won: None,
         };
-        let batch = Batch { room: RoomId::parse("a").unwrap(), pieces: vec![Arc::new(piece)] };
+        let batch = Batch { room: RoomId::parse("a").unwrap(), pieces: vec![Arc::new(piece)], said: 0 };
         let home = WorkerId(1 << 16 | HOME);
         assert!(stage.host.send(home, ToWorker::Batch(Arc::new(batch))).is_ok());
         until("the link is given up", || stage.host.crossed().processes == 0);

@@ -521,6 +521,10 @@ impl Hub {
                 match what {
                     Ordered::Admission(limit) => self.admission.change(limit, change, now),
                     Ordered::Drain(over) => self.admission.start_drain(over, change, now),
+                    Ordered::Shedding(order) => {
+                        // Control has held it against the same limits.
+                        self.admission.shedding.order(order, change, now, &self.metrics);
+                    }
                 }
             }
             Down::Mail(worker, mail) => self.mail(worker, mail),

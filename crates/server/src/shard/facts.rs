@@ -46,6 +46,13 @@ impl Facts {
         records.retain(|record| !view.hides(record));
     }
 
+    /// Of each record whether it is a comment that nobody may be shown any more.
+    pub fn retracted(&self, room: &RoomId, records: &[Arc<Record>]) -> Vec<bool> {
+        let inner = self.0.read().expect("no holder of this lock can panic");
+        let view = inner.rooms.get(room);
+        records.iter().map(|record| view.is_some_and(|view| view.hides(record))).collect()
+    }
+
     /// The log's state after a commit and the views of the rooms it touched.
     pub fn advance<'a>(&self, head: Position, epochs: &[EpochSpan], views: impl Iterator<Item = &'a RoomView>) {
         let mut inner = self.0.write().expect("no holder of this lock can panic");

@@ -7,6 +7,15 @@ use grandstand_wire::event;
 
 use crate::link::{Piece, Won};
 
+/// A winner whose comment nobody may be shown any more: its place in its window.
+/// Errors: `None` for anything that is no winner.
+pub fn emptied(record: &Record) -> Option<Arc<Piece>> {
+    let mut piece = Arc::into_inner(of(record)?)?;
+    piece.won.as_ref()?;
+    piece.json = Box::default();
+    Some(Arc::new(piece))
+}
+
 /// The event a viewer is sent for this record.
 /// Errors: `None` for records that no viewer is sent.
 pub fn of(record: &Record) -> Option<Arc<Piece>> {
@@ -22,9 +31,14 @@ pub fn of(record: &Record) -> Option<Arc<Piece>> {
         _ => None,
     };
     let won = match &record.body {
-        Body::Comment(Comment { won: Some(won), reply_to, .. }) => {
-            Some(Won { window: won.window, weight: won.weight, addressee: won.addressee.clone(), reply_to: *reply_to })
-        }
+        Body::Comment(Comment { won: Some(won), reply_to, .. }) => Some(Won {
+            window: won.window,
+            of: won.of,
+            weight: won.weight,
+            by_right: won.by_right,
+            addressee: won.addressee.clone(),
+            reply_to: *reply_to,
+        }),
         _ => None,
     };
     Some(Arc::new(Piece {

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use grandstand_core::ids::{Position, Pseq};
 use grandstand_core::names::RoomId;
-use grandstand_core::record::{Audience, Body, Lane, Record, Room};
+use grandstand_core::record::{Audience, Body, Comment, Lane, Record, Room};
+use grandstand_core::sampler::pick::WindowNumber;
+use grandstand_core::viewer::part;
 use grandstand_core::viewer::resume::{self, Answer, Priority};
 use grandstand_store::fault::Fault;
 use grandstand_store::log::{LogReader, PAGE_ROWS_MAX, PAGE_TIME_MAX};
@@ -163,16 +165,30 @@ impl Reader {
             self.status.add_read(Read::Page);
             let read = self.log.room_page(room, page.upto, VIEWER_PAGE_ROWS).map_err(fault)?;
             let mut records = read.records;
+            page.upto = read.upto.min(head);
+            if let Some(window) = part::broken_end(&windows(&records)).filter(|_| read.upto < head) {
+                page.upto = just_before(&records[window]);
+                records.truncate(window);
+            }
             records.retain(|record| {
                 let at = record.event_id().position();
                 at <= head && (record.lane() != Some(Lane::Comment) || at > comments_from)
             });
-            self.facts.without_retracted(room, &mut records);
-            page.pieces = records.iter().filter_map(|record| piece::of(record)).collect();
-            page.upto = read.upto.min(head);
+            page.pieces = self.pieces(room, &records);
         }
         shared.insert(key, page.clone());
         Ok(page)
+    }
+
+    /// What viewers are sent of records, without what a retract took back. A winner that was keeps its place in its window,
+    /// empty, so that nobody's picks of the others move.
+    fn pieces(&self, room: &RoomId, records: &[Arc<Record>]) -> Vec<Arc<Piece>> {
+        let retracted = self.facts.retracted(room, records);
+        let piece = |(record, is_gone): (&Arc<Record>, bool)| match is_gone {
+            true => piece::emptied(record),
+            false => piece::of(record),
+        };
+        records.iter().zip(retracted).filter_map(piece).collect()
     }
 
     /// The newest events up to `upto`, for a ring.
@@ -184,14 +200,17 @@ impl Reader {
         let Some(before) = Position::new(upto.value() + 1) else { return Err(ReadRefused::Unknown) };
         self.status.add_read(Read::Past);
         let read = self.log.room_page_back(room, before, PAST_ROWS).map_err(fault)?;
-        let after = match read.upto.value().checked_sub(1) {
+        let mut after = match read.upto.value().checked_sub(1) {
             Some(before) => Position::new(before).expect("one less than a position is one"),
             // The room has nothing older; of what the log let go nobody can tell.
             None => self.log.floor().map_err(fault)?.min(upto),
         };
         let mut records = read.records;
-        self.facts.without_retracted(room, &mut records);
-        Ok(Past { pieces: records.iter().filter_map(|record| piece::of(record)).collect(), after })
+        if let Some(rest) = part::broken_start(&windows(&records)) {
+            after = just_before(&records[rest]);
+            records.drain(..rest);
+        }
+        Ok(Past { pieces: self.pieces(room, &records), after })
     }
 
     fn older(&mut self, room: &RoomId, before: Position, limit: usize) -> Result<Vec<Arc<Piece>>, ReadRefused> {
@@ -238,6 +257,20 @@ impl Reader {
             self.status.add_undelivered();
         }
     }
+}
+
+/// Each record's window, and how many winners that has.
+fn windows(records: &[Arc<Record>]) -> Vec<Option<(WindowNumber, u32)>> {
+    let window = |record: &Arc<Record>| match &record.body {
+        Body::Comment(Comment { won: Some(won), .. }) => Some((won.window, won.of)),
+        _ => None,
+    };
+    records.iter().map(window).collect()
+}
+
+/// The place just before a record.
+fn just_before(record: &Record) -> Position {
+    Position::new(record.event_id().value() - 1).expect("one less than an id is a position")
 }
 
 fn fault(fault: Fault) -> ReadRefused {

@@ -91,6 +91,8 @@ pub struct State {
     subscribers: HashMap<RoomId, Vec<WorkerId>>,
     /// Rooms of which a worker missed something, and what.
     lost: BTreeMap<(WorkerId, RoomId), Lost>,
+    /// Comments said in a wide room since its last batch.
+    said: HashMap<RoomId, u32>,
     waiting: Vec<Waiting>,
     in_flight_since: Option<Instant>,
     hold: Option<Hold>,
@@ -440,7 +442,12 @@ impl Task {
         for (room, records) in rooms {
             let pieces: Vec<_> = records.iter().filter_map(|r| piece::of(r)).collect();
             let changed = records.iter().any(|r| matches!(r.body, Body::Room(_) | Body::Config(_) | Body::Retract(_)));
-            let batch = (!pieces.is_empty()).then(|| Arc::new(Batch { room: room.clone(), pieces }));
+            let said = records.iter().filter(|r| r.is_raw()).count() as u32;
+            let said = said + self.state.said.remove(room).unwrap_or_default();
+            let batch = (!pieces.is_empty()).then(|| Arc::new(Batch { room: room.clone(), pieces, said }));
+            if batch.is_none() && said > 0 {
+                self.state.said.insert(room.clone(), said);
+            }
             let info = changed.then(|| self.info(room)).flatten();
             for worker in self.state.subscribers.get(room).cloned().unwrap_or_default() {
                 if self.state.lost.contains_key(&(worker, room.clone())) {

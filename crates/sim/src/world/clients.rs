@@ -240,8 +240,9 @@ impl World {
                     me.snapshot_min = Some(cursor);
                 }
                 let room = me.room.clone();
+                let user = me.user.clone();
                 self.saw(Seen::Totals { client, room: room.clone(), totals: likes, first: true });
-                self.saw(Seen::Hello { client, room, asked, cursor, pseq, kind, skipped });
+                self.saw(Seen::Hello { client, user, room, asked, cursor, pseq, kind, skipped });
             }
             Down::Events { skipped, events } => {
                 if let Some(last) = events.last() {

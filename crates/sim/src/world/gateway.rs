@@ -16,7 +16,7 @@ use grandstand_core::viewer::walk::{Limits, Step, Walk, is_late};
 
 use crate::history::{Begun, ClientIdx};
 use crate::options::Fault;
-use crate::process::{Asker, Conn, ConnId, State, entry};
+use crate::process::{Asker, Conn, ConnId, State, entry, picked, reader};
 use crate::world::{Down, Event, GATEWAY_EVERY, GatewayIdx, ProcessIdx, Up, WALL_BASE, World};
 
 /// Rows of one page: small, so that a catch-up has several.
@@ -119,12 +119,17 @@ impl World {
                 Step::BelowFloor if place.catch_up.is_none() => return self.close(gateway, id, 4200),
                 Step::BelowFloor => return self.ask_page(gateway, id),
                 Step::Send(plan) => {
-                    let entries = walk.entries(&plan);
+                    let mut given = Vec::new();
+                    if plan.holds_won {
+                        walk.winners(&plan).pick(&reader(&self.clients[conn.client].user), &mut given);
+                    }
+                    let entries = walk.entries_given(&plan, &given);
                     // Nobody here writes under a shadow ban, so what is private is nobody's.
                     let events: Vec<Arc<Record>> = entries.filter(|e| !e.private).map(|e| e.payload.clone()).collect();
+                    let skipped = walk.passed_over(&plan, &given);
                     place.advance(&plan);
-                    if plan.skipped.is_some() || !events.is_empty() {
-                        let down = Down::Events { skipped: plan.skipped, events };
+                    if skipped.is_some() || !events.is_empty() {
+                        let down = Down::Events { skipped, events };
                         self.send(gateway, id, down, plan.priority_since);
                     }
                 }
@@ -315,7 +320,8 @@ impl World {
         let wanted = |r: &&Arc<Record>| {
             r.audience == Audience::Everyone && r.lane().is_some_and(|lane| place.wants(r.event_id(), lane))
         };
-        let events: Vec<Arc<Record>> = records.iter().filter(wanted).cloned().collect();
+        let reader = reader(&self.clients[conn.client].user);
+        let events = picked(&records, &reader).filter(wanted).cloned().collect::<Vec<_>>();
         place.advance_page(upto);
         if !events.is_empty() {
             self.send(gateway, id, Down::Events { skipped: None, events }, None);

@@ -114,6 +114,7 @@ pub fn samples() -> Vec<(&'static str, Record)> {
     raw.audience = Audience::Nobody;
     let won = Won {
         window: WindowNumber(8_900_000_001),
+        of: 64,
         weight: 6,
         repeats: 41,
         by_right: true,
@@ -121,7 +122,7 @@ pub fn samples() -> Vec<(&'static str, Record)> {
     };
     let mut winner = record(20, Body::Comment(Comment { won: Some(won.into()), ..bare.clone() }));
     winner.source = Some(Source { log: RAW.into(), id: id(19) });
-    let lot = Won { window: WindowNumber(0), weight: 1, repeats: 0, by_right: false, addressee: None };
+    let lot = Won { window: WindowNumber(0), of: 1, weight: 1, repeats: 0, by_right: false, addressee: None };
     let lot = record(21, Body::Comment(Comment { won: Some(lot.into()), ..bare.clone() }));
     let private = |seq, body| Record { audience: Audience::Nobody, ..record(seq, body) };
     let wide = private(22, Body::Wide(Crowd { rate: 21, viewers: 50_000 }));

@@ -30,6 +30,7 @@ use crate::link::{
     Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, Seen, ToWorker,
     Won, WorkerId,
 };
+use crate::shedding;
 
 fn room() -> RoomId {
     RoomId::parse("match:7").unwrap()
@@ -72,7 +73,14 @@ fn pieces() -> Vec<Arc<Piece>> {
     let keyless =
         Piece { author: Some((user, None)), audience: Audience::Author, ..plain(2, Lane::Comment, "comment") };
     let others = ["score_event", "gift", "config"].into_iter().zip(3..).map(|(kind, n)| plain(n, Lane::Priority, kind));
-    let won = |addressee, reply_to| Won { window: WindowNumber(u64::MAX), weight: 9, addressee, reply_to };
+    let won = |addressee, reply_to| Won {
+        window: WindowNumber(u64::MAX),
+        of: 64,
+        weight: 9,
+        by_right: true,
+        addressee,
+        reply_to,
+    };
     let by_right = Piece { won: Some(won(UserId::parse("zoë"), Some(id(3)))), ..plain(20, Lane::Comment, "comment") };
     let by_lot = Piece { won: Some(won(None, None)), ..plain(21, Lane::Comment, "comment") };
     [own, keyless, by_right, by_lot].into_iter().chain(others).chain(retracts).map(Arc::new).collect()
@@ -191,7 +199,7 @@ fn mails() -> Vec<ToWorker> {
     let mut all = vec![
         ToWorker::Room { room: room(), found: Ok(info()) },
         ToWorker::Room { room: room(), found: Err(NoRoom) },
-        ToWorker::Batch(Arc::new(Batch { room: room(), pieces: pieces() })),
+        ToWorker::Batch(Arc::new(Batch { room: room(), pieces: pieces(), said: u32::MAX })),
         ToWorker::Settings(info()),
         ToWorker::Resync(info()),
         ToWorker::Tally(Arc::new(vec![(room(), [(LikeKind::plain(), 1)].into())])),
@@ -228,6 +236,11 @@ fn downs() -> Vec<Down> {
         order(Ordered::Admission(None)),
         order(Ordered::Admission(Some(Limit { per_second: 0, burst: 1 }))),
         order(Ordered::Drain(Duration::from_secs(3_600))),
+        order(Ordered::Shedding(shedding::Order::default())),
+        order(Ordered::Shedding(shedding::Order {
+            cap: Some((500, Duration::from_secs(900))),
+            expected: Some(Duration::from_secs(1)),
+        })),
     ];
     fixed.into_iter().chain(mails().into_iter().map(|mail| Down::Mail(WorkerId::of(1, 2), mail))).collect()
 }
