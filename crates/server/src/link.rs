@@ -16,11 +16,12 @@ pub mod codec;
 pub mod host;
 pub mod hub;
 pub mod likes;
+pub mod peers;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -40,12 +41,12 @@ use grandstand_core::viewer::resume;
 use grandstand_wire::problem;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use crate::auth::Identity;
 use crate::link::checkpoints::Checkpoints;
 use crate::metrics::LANES;
 use host::Host;
 use hub::Hub;
 use likes::{LikeBox, RoomTotals};
+use peers::To;
 
 /// One gateway worker. The low sixteen bits are its process and its place there, the same in every process; above them the
 /// shard's process keeps the serial of the link it came by, so that no two workers that ever were have the same name there.
@@ -289,17 +290,24 @@ pub enum ToWorker {
         conn: ConnKey,
         nonce: u64,
         room: RoomId,
-        identity: Arc<Identity>,
+        token: Box<str>,
         reply: ConnKey,
+        /// Drawn by chance: the process that asked may be another one by the time it is answered.
+        request: u64,
     },
     /// Whether the stream took the token; `None` when there is no such stream.
     Renewed {
         conn: ConnKey,
+        request: u64,
         taken: Option<bool>,
     },
     /// From another worker: a newer poll of the same viewer came, this one is answered 204.
     EndPoll {
         conn: ConnKey,
+    },
+    /// From another gateway process: a poll of this line came there. The one that holds it here is answered 204.
+    EndLine {
+        line: u64,
     },
     /// Close every viewer with 4112, the client's wait drawn from the delay; accept nothing new.
     Drain(Delay),
@@ -1020,18 +1028,26 @@ pub struct Workers(Places);
 
 #[derive(Clone)]
 enum Places {
-    Here { process: u8, mailboxes: Arc<[OnceLock<Arc<Mailbox<ToWorker>>>]> },
+    Here { process: u8, mailboxes: Arc<[OnceLock<Arc<Mailbox<ToWorker>>>]>, beyond: Beyond },
     There(Arc<Host>),
 }
 
+/// The way to the workers of other gateway processes, where there are any. It holds these workers itself.
+type Beyond = Arc<OnceLock<Weak<Hub>>>;
+
 impl Workers {
     pub fn new(n: u16) -> Workers {
-        Workers(Places::Here { process: 0, mailboxes: (0..n).map(|_| OnceLock::new()).collect() })
+        Workers::here(0, n)
     }
 
     /// The workers of one gateway process among several.
     pub fn of_process(process: u8, n: u8) -> Workers {
-        Workers(Places::Here { process, mailboxes: (0..n).map(|_| OnceLock::new()).collect() })
+        Workers::here(process, u16::from(n))
+    }
+
+    fn here(process: u8, n: u16) -> Workers {
+        let mailboxes = (0..n).map(|_| OnceLock::new()).collect();
+        Workers(Places::Here { process, mailboxes, beyond: Beyond::default() })
     }
 
     /// Those of other processes.
@@ -1042,20 +1058,34 @@ impl Workers {
     /// The workers of this process, in order.
     pub fn ids(&self) -> impl Iterator<Item = WorkerId> + use<> {
         let (first, n) = match &self.0 {
-            Places::Here { process, mailboxes } => (WorkerId::of(*process, 0).0, mailboxes.len() as u32),
+            Places::Here { process, mailboxes, .. } => (WorkerId::of(*process, 0).0, mailboxes.len() as u32),
             Places::There(_) => (0, 0),
         };
         (first..first + n).map(WorkerId)
     }
 
-    /// Whether it is a worker of this process.
-    pub fn is_here(&self, worker: WorkerId) -> bool {
-        self.mailbox(worker).is_some()
+    /// Set once, before the first worker runs.
+    fn set_beyond(&self, hub: &Arc<Hub>) {
+        if let Places::Here { beyond, .. } = &self.0 {
+            let _ = beyond.set(Arc::downgrade(hub));
+        }
+    }
+
+    fn beyond(&self) -> Option<Arc<Hub>> {
+        match &self.0 {
+            Places::Here { beyond, .. } => beyond.get()?.upgrade(),
+            Places::There(_) => None,
+        }
+    }
+
+    /// Whether mail can be sent to it: it is a worker of this process, or of another that this one has a way to.
+    pub fn is_known(&self, worker: WorkerId) -> bool {
+        self.mailbox(worker).is_some() || self.beyond().is_some()
     }
 
     fn mailbox(&self, worker: WorkerId) -> Option<&OnceLock<Arc<Mailbox<ToWorker>>>> {
         match &self.0 {
-            Places::Here { process, mailboxes } => {
+            Places::Here { process, mailboxes, .. } => {
                 let place = worker.0.checked_sub(WorkerId::of(*process, 0).0)?;
                 mailboxes.get(place as usize)
             }
@@ -1083,9 +1113,21 @@ impl Workers {
         if let Places::There(host) = &self.0 {
             return host.send(worker, item);
         }
-        match self.mailbox(worker).and_then(OnceLock::get) {
-            Some(mailbox) => mailbox.send(item),
-            None => Err(Full(item)),
+        match (self.mailbox(worker), self.beyond()) {
+            (Some(place), _) => match place.get() {
+                Some(mailbox) => mailbox.send(item),
+                None => Err(Full(item)),
+            },
+            (None, Some(hub)) => hub.pass(To::Worker(worker), item),
+            (None, None) => Err(Full(item)),
+        }
+    }
+
+    /// A poll of this line came to this process: one that waits on it in another is ended. Without a way there, it ends at its
+    /// own time.
+    pub fn end_line_elsewhere(&self, line: u64) {
+        if let Some(hub) = self.beyond() {
+            let _ = hub.pass(To::Others, ToWorker::EndLine { line });
         }
     }
 }

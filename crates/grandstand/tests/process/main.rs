@@ -15,6 +15,7 @@ mod limits;
 mod metrics;
 mod processes;
 mod processes_load;
+mod processes_shared;
 mod resume;
 mod sampled;
 mod scenarios;

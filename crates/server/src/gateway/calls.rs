@@ -14,7 +14,7 @@ use grandstand_wire::limits;
 use super::conn::Kind;
 use super::frames::{self, Out};
 use super::parts;
-use super::polls::Heard;
+use super::polls::{Called, Heard, Line};
 use super::roster::Look;
 use super::said::{Greeting, skipped_event, snapshot_required};
 use super::stream::cors;
@@ -22,7 +22,7 @@ use super::viewer::{NOWHERE, Opening, PollCall};
 use super::web;
 use super::worker::Worker;
 use crate::failpoint;
-use crate::link::{Piece, ToWorker};
+use crate::link::{ConnKey, Piece, ToWorker};
 use crate::metrics::{self, Hop, Transport};
 
 impl Worker {
@@ -39,25 +39,35 @@ impl Worker {
         let key = self.key(slot);
         let now = self.now;
         let Some(call) = self.call(slot) else { return };
-        let line = call.line;
-        let (older, not_before, heard) = self.shared.polls.call(line, key, now);
+        let (line, is_shared) = (call.line, call.is_shared);
+        let Called { older, not_before, heard, is_new } = self.shared.polls.call(line, key, now);
+        if is_new && is_shared {
+            self.shared.workers.end_line_elsewhere(line.number());
+        }
         if let Some(call) = self.call(slot) {
             call.heard = heard;
             call.not_before = not_before;
             call.until = call.until.max(not_before);
         }
-        match older {
-            Some(older) if older.worker == self.id => {
-                let there = self.conns.get(older.slot as usize).is_some_and(|c| c.generation == older.generation);
-                if there {
-                    self.end_poll(older.slot as usize);
-                }
-            }
-            Some(older) => {
-                // A worker too busy to hear it answers the older call at its own time limit.
-                let _ = self.shared.workers.send(older.worker, ToWorker::EndPoll { conn: older });
-            }
-            None => {}
+        if let Some(older) = older {
+            self.end_call_of(older);
+        }
+    }
+
+    /// The line was called on in another gateway process.
+    pub(super) fn end_line(&mut self, line: u64) {
+        if let Some(older) = self.shared.polls.give_up(Line::numbered(line)) {
+            self.end_call_of(older);
+        }
+    }
+
+    /// Ends a call of any worker of this process.
+    fn end_call_of(&mut self, older: ConnKey) {
+        if older.worker != self.id {
+            // A worker too busy to hear it answers the older call at its own time limit.
+            let _ = self.shared.workers.send(older.worker, ToWorker::EndPoll { conn: older });
+        } else if self.conns.get(older.slot as usize).is_some_and(|c| c.generation == older.generation) {
+            self.end_poll(older.slot as usize);
         }
     }
 

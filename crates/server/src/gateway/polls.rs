@@ -28,6 +28,27 @@ impl Line {
         // None of the three holds a control character.
         Line(stable_hash(format!("{caller}\n{room}\n{tab}").as_bytes()))
     }
+
+    /// The same in every process.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+    pub fn numbered(number: u64) -> Line {
+        Line(number)
+    }
+}
+
+/// What a call on a line finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Called {
+    /// Who held it before and must be ended.
+    pub older: Option<ConnKey>,
+    /// When the next answer may leave.
+    pub not_before: Mono,
+    /// The numbers that the caller knows.
+    pub heard: Option<Heard>,
+    /// Nobody called on it here lately: another process may have it.
+    pub is_new: bool,
 }
 
 /// The room's numbers as a caller was told them last, as digests: it has no seat between two calls.
@@ -54,17 +75,23 @@ impl Polls {
         Polls(Default::default())
     }
 
-    /// `by` calls on the line: who held it before and must be ended, when the next answer may leave, and which numbers the
-    /// caller knows.
-    pub fn call(&self, line: Line, by: ConnKey, now: Mono) -> (Option<ConnKey>, Mono, Option<Heard>) {
+    /// `by` calls on the line.
+    pub fn call(&self, line: Line, by: ConnKey, now: Mono) -> Called {
         let mut lines = self.shard(line);
         if lines.len() >= 1_024 && lines.len().is_power_of_two() {
             lines.retain(|_, held| held.by.is_some() || now.since(held.touched) < FORGET);
         }
+        let is_new = !lines.contains_key(&line);
         let held = lines.entry(line).or_insert(Held { heard: None, by: None, answered: None, touched: now });
         let older = held.by.replace(by).filter(|older| *older != by);
         held.touched = now;
-        (older, held.answered.map_or(now, |at| at + ANSWER_GAP).max(now), held.heard)
+        let not_before = held.answered.map_or(now, |at| at + ANSWER_GAP).max(now);
+        Called { older, not_before, heard: held.heard, is_new }
+    }
+
+    /// Another process has the line now: who holds it here, and must be ended.
+    pub fn give_up(&self, line: Line) -> Option<ConnKey> {
+        self.shard(line).remove(&line)?.by
     }
 
     /// The caller is told these numbers.
@@ -114,13 +141,30 @@ mod tests {
     fn a_newer_call_ends_the_older_and_waits_a_second_after_the_last_answer() {
         let polls = Polls::new();
         let line = Line::of("u", "r", "t");
-        assert_eq!(polls.call(line, conn(1), Mono(0)), (None, Mono(0), None));
+        let call = |line, by, now| {
+            let called = polls.call(line, conn(by), Mono(now));
+            (called.older, called.not_before, called.heard)
+        };
+        assert_eq!(call(line, 1, 0), (None, Mono(0), None));
         let heard = Heard { numbers: 1, viewers: 2 };
         polls.tell(line, heard);
-        assert_eq!(polls.call(line, conn(2), Mono(5)), (Some(conn(1)), Mono(5), Some(heard)));
+        assert_eq!(call(line, 2, 5), (Some(conn(1)), Mono(5), Some(heard)));
         polls.leave(line, conn(1), false, Mono(6));
-        assert_eq!(polls.call(Line::of("u", "r", "t2"), conn(3), Mono(6)).0, None);
+        assert_eq!(call(Line::of("u", "r", "t2"), 3, 6).0, None);
         polls.leave(line, conn(2), true, Mono(7));
-        assert_eq!(polls.call(line, conn(4), Mono(8)), (None, Mono(1_000_007), Some(heard)));
+        assert_eq!(call(line, 4, 8), (None, Mono(1_000_007), Some(heard)));
+    }
+
+    #[test]
+    fn a_line_that_another_process_has_is_given_up_and_new_again() {
+        let polls = Polls::new();
+        let line = Line::of("u", "r", "t");
+        assert!(polls.call(line, conn(1), Mono(0)).is_new);
+        assert!(!polls.call(line, conn(2), Mono(1)).is_new);
+        assert_eq!(polls.give_up(Line::numbered(line.number())), Some(conn(2)));
+        assert_eq!(polls.give_up(line), None);
+        // The one that was ended says so once more.
+        polls.leave(line, conn(2), false, Mono(2));
+        assert!(polls.call(line, conn(3), Mono(3)).is_new);
     }
 }

@@ -3,19 +3,21 @@
 //! A session's name says which connection it is of, and carries a number that no other connection ever had, so that a name
 //! from before can never mean somebody else's stream. The stream's own session judges the token, as it does on a WebSocket.
 
-use std::sync::Arc;
+use std::time::Duration;
 
 use grandstand_core::names::RoomId;
 use grandstand_core::viewer::session::{Action, Op};
 use grandstand_wire::codes::{CloseCode, ErrorCode};
-use grandstand_wire::json;
+use grandstand_wire::{http, json};
 
 use super::conn::Kind;
 use super::stream::{cors, credential};
 use super::web::{self, Renewal};
 use super::worker::Worker;
-use crate::auth::Identity;
-use crate::link::{ConnKey, ToWorker, WorkerId};
+use crate::link::{ConnKey, OVERLOADED, ToWorker, WorkerId};
+
+/// For the worker that holds the stream, in whichever process it is.
+const WAIT: Duration = Duration::from_secs(2);
 
 /// A session's name in `hello`: 36 hex digits.
 pub fn session_name(conn: ConnKey, nonce: u64) -> String {
@@ -61,33 +63,49 @@ impl Worker {
         let Some((conn, nonce)) = read_session(&session) else {
             return refuse(self, ErrorCode::NotFound, "there is no such stream");
         };
-        let identity = match self.verify(&token) {
-            Ok(identity) => identity,
+        match self.verify(&token) {
+            Ok(_) => {}
             Err(CloseCode::TokenExpired) => return refuse(self, ErrorCode::BadToken, "the token has expired"),
             Err(_) => return refuse(self, ErrorCode::BadToken, "the token does not hold"),
         };
-        if !self.shared.workers.is_here(conn.worker) {
+        if !self.shared.workers.is_known(conn.worker) {
             return refuse(self, ErrorCode::NotFound, "there is no such stream");
         }
-        let reply = self.key(slot);
+        let (reply, request, until) = (self.key(slot), self.rng.next(), self.now + WAIT);
         if let Kind::Http(http) = &mut self.conns[slot].kind {
-            http.renewal = Some(Renewal { origin: origin.map(str::to_owned), keep_alive });
+            http.renewal = Some(Renewal { request, origin: origin.map(str::to_owned), keep_alive });
+            http.deadline = until;
         }
-        if self.shared.workers.send(conn.worker, ToWorker::Renew { conn, nonce, room, identity, reply }).is_err() {
-            if let Kind::Http(http) = &mut self.conns[slot].kind {
-                http.renewal = None;
-            }
-            refuse(self, ErrorCode::Overloaded, "that worker is too far behind");
+        self.schedule(slot);
+        let mail = ToWorker::Renew { conn, nonce, room, token: token.into(), reply, request };
+        if self.shared.workers.send(conn.worker, mail).is_err() {
+            self.give_up_renewal(slot);
         }
     }
 
+    /// It was not heard, or not answered in time. `false`: nothing of the kind is waited for.
+    pub(super) fn give_up_renewal(&mut self, slot: usize) -> bool {
+        let Kind::Http(http) = &mut self.conns[slot].kind else { return false };
+        let Some(Renewal { origin, keep_alive, .. }) = http.renewal.take() else { return false };
+        let detail = "the worker that holds the stream is too far behind";
+        let seconds = http::retry_after(OVERLOADED.wait().retry_after_ms).to_string();
+        let mut headers = cors(origin.as_deref());
+        headers.push(("retry-after", &seconds));
+        let answer = web::problem_after(ErrorCode::Overloaded, detail, OVERLOADED, keep_alive, &headers);
+        self.answer(slot, answer, keep_alive);
+        true
+    }
+
     /// Gives a stream of `room` its new token. `None` when there is no such stream.
-    pub(super) fn renew(&mut self, slot: usize, nonce: u64, room: &RoomId, identity: Arc<Identity>) -> Option<bool> {
+    pub(super) fn renew(&mut self, slot: usize, nonce: u64, room: &RoomId, token: &str) -> Option<bool> {
         let now = self.now;
+        // It was good a moment ago, where it was asked.
+        let verified = self.verify(token);
         let Some(Kind::Viewer(viewer)) = self.conns.get_mut(slot).map(|c| &mut c.kind) else { return None };
         if viewer.nonce != nonce || !viewer.session.rooms().contains(room) {
             return None;
         }
+        let Ok(identity) = verified else { return Some(false) };
         let action = viewer.session.on_op(Op::Auth { credential: Ok(credential(&identity)) }, now, &mut self.rng);
         let taken = action == Action::Renewed;
         if taken {
@@ -97,9 +115,10 @@ impl Worker {
         Some(taken)
     }
 
-    pub(super) fn answer_renewal(&mut self, slot: usize, taken: Option<bool>) {
+    pub(super) fn answer_renewal(&mut self, slot: usize, request: u64, taken: Option<bool>) {
         let Kind::Http(http) = &mut self.conns[slot].kind else { return };
-        let Some(Renewal { origin, keep_alive }) = http.renewal.take() else { return };
+        let asked = http.renewal.take_if(|renewal| renewal.request == request);
+        let Some(Renewal { origin, keep_alive, .. }) = asked else { return };
         let headers = cors(origin.as_deref());
         let answer = match taken {
             Some(true) => web::whole(204, "", &[], keep_alive, &headers),

@@ -203,8 +203,10 @@ impl Worker {
                 None => format!("a{client}"),
             };
             // Anonymous callers without a tab may be many behind one address: each is its own line.
-            let own = if identity.is_none() && tab.is_empty() { self.rng.next().to_string() } else { String::new() };
+            let is_shared = identity.is_some() || !tab.is_empty();
+            let own = if is_shared { String::new() } else { self.rng.next().to_string() };
             PollCall {
+                is_shared,
                 since: cursor,
                 line: Line::of(&format!("{caller}{own}"), room.as_str(), &tab),
                 skipped: None,

@@ -153,6 +153,8 @@ pub struct Opening {
 pub struct PollCall {
     pub since: Option<Position>,
     pub line: Line,
+    /// Whether another call may be on the same line.
+    pub is_shared: bool,
     /// What its cursor's answer left out, to be told with the first events.
     pub skipped: Option<Skipped>,
     /// The room's numbers as the caller knows them, where that is remembered, and as they were when it sat down: a change

@@ -50,6 +50,8 @@ pub struct Http {
 }
 
 pub struct Renewal {
+    /// What was asked.
+    pub request: u64,
     pub origin: Option<String>,
     pub keep_alive: bool,
 }

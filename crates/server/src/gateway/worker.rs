@@ -680,6 +680,9 @@ impl Worker {
         match &self.conns[slot].kind {
             Kind::Http(http) if now >= http.deadline => {
                 let late_part = http.response.is_some();
+                if self.give_up_renewal(slot) {
+                    return self.schedule_live(slot);
+                }
                 if late_part {
                     tracing::warn!("a response did not come or did not leave in time");
                 }
@@ -720,16 +723,17 @@ impl Worker {
                 let slot = conn.slot as usize;
                 self.guarded(slot, |w| w.on_http_part(slot, part));
             }
-            ToWorker::Renew { conn, nonce, room, identity, reply } => {
+            ToWorker::Renew { conn, nonce, room, token, reply, request } => {
                 let slot = conn.slot as usize;
-                let taken = if self.is_here(conn) { self.renew(slot, nonce, &room, identity) } else { None };
+                let taken = if self.is_here(conn) { self.renew(slot, nonce, &room, &token) } else { None };
                 // A worker that cannot hear it lets the request time out.
-                let _ = self.shared.workers.send(reply.worker, ToWorker::Renewed { conn: reply, taken });
+                let _ = self.shared.workers.send(reply.worker, ToWorker::Renewed { conn: reply, request, taken });
             }
-            ToWorker::Renewed { conn, taken } if self.is_here(conn) => {
+            ToWorker::Renewed { conn, request, taken } if self.is_here(conn) => {
                 let slot = conn.slot as usize;
-                self.guarded(slot, |w| w.answer_renewal(slot, taken));
+                self.guarded(slot, |w| w.answer_renewal(slot, request, taken));
             }
+            ToWorker::EndLine { line } => self.end_line(line),
             ToWorker::EndPoll { conn } if self.is_here(conn) => {
                 let slot = conn.slot as usize;
                 self.guarded(slot, |w| w.end_poll(slot));

@@ -31,6 +31,7 @@ use grandstand_core::viewer::resume::{self, Reason};
 use grandstand_core::viewer::walk::Skipped;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
+use super::peers::To;
 use super::{
     Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, Seen, ToWorker,
     Won, WorkerId,
@@ -87,6 +88,11 @@ pub enum Up {
     /// This connection's response is for nobody any more.
     HttpGone {
         conn: ConnKey,
+    },
+    /// For workers of other gateway processes.
+    Pass {
+        to: To,
+        mail: ToWorker,
     },
     /// What the process counts, every second: it lives.
     Report(Report),
@@ -298,6 +304,10 @@ pub fn write_up(up: &Up, out: &mut Vec<u8>) -> Result<(), Fault> {
             w.u64(upto.value());
             w.u64(seen.value());
         }
+        Up::Pass { to, mail } => {
+            w.u8(32);
+            w.pass(*to, mail);
+        }
     })
 }
 
@@ -369,6 +379,10 @@ pub fn read_up(bytes: &[u8]) -> Result<Up, Fault> {
             upto: r.position()?,
             seen: r.position()?,
         }),
+        32 => {
+            let (to, mail) = r.pass()?;
+            Up::Pass { to, mail }
+        }
         _ => return Err(Fault::Field),
     };
     r.end().map(|()| up)
@@ -714,13 +728,10 @@ impl Writer<'_> {
                 self.u64(*sender);
                 self.u64(*number);
             }
-            ToWorker::Away
-            | ToWorker::Back
-            | ToWorker::Renew { .. }
-            | ToWorker::Renewed { .. }
-            | ToWorker::EndPoll { .. }
-            | ToWorker::Drain(_)
-            | ToWorker::Stop => unreachable!("what a process says to itself does not cross the link"),
+            ToWorker::Renew { .. } | ToWorker::Renewed { .. } | ToWorker::EndLine { .. } => self.peer(mail),
+            ToWorker::Away | ToWorker::Back | ToWorker::EndPoll { .. } | ToWorker::Drain(_) | ToWorker::Stop => {
+                unreachable!("what a process says to itself does not cross the link")
+            }
         }
     }
 
@@ -1094,7 +1105,7 @@ impl<'a> Reader<'a> {
             },
             10 => ToWorker::Tally(Arc::new(self.list(8, |r| Ok((r.room()?, r.totals()?)))?)),
             11 => ToWorker::LikesSettled { sender: self.u64()?, number: self.u64()? },
-            _ => return Err(Fault::Field),
+            tag => self.peer(tag)?,
         })
     }
 
@@ -1275,5 +1286,6 @@ impl<'a> Reader<'a> {
     }
 }
 
+mod peers;
 #[cfg(test)]
 mod tests;

@@ -257,7 +257,7 @@ impl Host {
         Arc::default()
     }
 
-    fn all(&self) -> Vec<Arc<Link>> {
+    pub(super) fn all(&self) -> Vec<Arc<Link>> {
         let links = self.links.read().expect("no holder of this lock can panic");
         let mut all: Vec<_> = links.values().cloned().collect();
         all.sort_by_key(|link| link.hello.process);
@@ -487,6 +487,7 @@ impl Host {
                 }
             }
             Up::Likes(frame) => deps.shard.take_likes(link.home(), frame),
+            Up::Pass { to, mail } => self.pass(link, to, mail),
             Up::Report(report) => {
                 let mut reported = link.reported();
                 // After its end it is counted as it was then.
@@ -728,8 +729,13 @@ impl Link {
         WorkerId(u32::from(self.serial) << 16 | WorkerId::of(self.hello.process, 0).0 | HOME)
     }
 
+    /// The first worker of the process.
+    pub(super) fn first(&self) -> WorkerId {
+        WorkerId(u32::from(self.serial) << 16 | WorkerId::of(self.hello.process, 0).0)
+    }
+
     /// A worker as the process names it, as this one does. Errors: it is none of the process.
-    fn own(&self, worker: WorkerId) -> Result<WorkerId, codec::Fault> {
+    pub(super) fn own(&self, worker: WorkerId) -> Result<WorkerId, codec::Fault> {
         let place = worker.0 as u8;
         if worker.process() != self.hello.process || place >= self.hello.n_workers {
             return Err(codec::Fault::Field);
@@ -739,7 +745,7 @@ impl Link {
 
     /// Errors: no place for this kind.
     #[expect(clippy::result_large_err, reason = "the item itself comes back, as from a mailbox")]
-    fn put(&self, down: Down) -> Result<(), Full<Down>> {
+    pub(super) fn put(&self, down: Down) -> Result<(), Full<Down>> {
         let bytes = weight(&down);
         // What may be passed over goes first when it gets tight.
         let share = if is_comments(&down) { 4 } else { 1 };

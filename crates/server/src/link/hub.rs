@@ -181,6 +181,7 @@ pub fn start(
         bytes: AtomicU64::new(0),
         joined: AtomicU64::new(0),
     });
+    hub.workers.set_beyond(&hub);
     let run = hub.clone();
     let thread = thread::Builder::new().name("link-hub".to_owned()).spawn(move || run.run())?;
     Ok((hub.clone(), Running { hub, thread }))
@@ -233,6 +234,12 @@ impl Hub {
         Ok(())
     }
 
+    /// [`Hub::ask`], where nothing else is looked at.
+    pub(super) fn ask_raw(&self, up: &Up) -> Result<(), Overloaded> {
+        let mut state = self.state();
+        self.ask(&mut state, up)
+    }
+
     pub fn subscribe(&self, worker: WorkerId, room: RoomId) {
         let mut state = self.state();
         let watches = state.rooms.entry(room.clone()).or_default();
@@ -260,13 +267,11 @@ impl Hub {
         let (ReplyTo::Conn { conn, request }, Command::Publish(publish)) = (reply, command) else {
             unreachable!("a gateway asks for publishes; all else is control's, which is beside the shard");
         };
-        let mut state = self.state();
-        self.ask(&mut state, &Up::Publish { conn, request, publish: Box::new(publish) })
+        self.ask_raw(&Up::Publish { conn, request, publish: Box::new(publish) })
     }
 
     pub fn fetch(&self, fetch: Fetch) -> Result<(), Overloaded> {
-        let mut state = self.state();
-        self.ask(&mut state, &Up::Fetch(fetch))
+        self.ask_raw(&Up::Fetch(fetch))
     }
 
     pub fn http(&self, request: HttpRequest) -> Result<(), Unheard> {

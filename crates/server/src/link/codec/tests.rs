@@ -26,6 +26,7 @@ use super::{
     VERSION, read_down, read_up, write_down, write_up,
 };
 use crate::admission::Change;
+use crate::link::peers::To;
 use crate::link::{
     Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, Seen, ToWorker,
     Won, WorkerId,
@@ -159,10 +160,21 @@ fn ups() -> Vec<Up> {
         Up::Fetch(Fetch::Past { worker: WorkerId::of(0, 0), request: 3, room: room(), upto: at(8), seen: at(2) }),
         Up::HttpLeft { conn: conn() },
         Up::HttpGone { conn: conn() },
+        Up::Pass { to: To::Worker(WorkerId::of(1, 2)), mail: renew() },
+        Up::Pass { to: To::Worker(WorkerId::of(1, 2)), mail: renewed(None) },
+        Up::Pass { to: To::Others, mail: ToWorker::EndLine { line: 7 } },
         Up::Report(Report { numbers: vec![0, u64::MAX], link, rooms }),
         Up::Report(Report { numbers: vec![], link, rooms: many }),
         Up::Likes(Frame { from: Some((u64::MAX, 1)), rooms: likes }),
     ]
+}
+
+fn renew() -> ToWorker {
+    ToWorker::Renew { conn: conn(), nonce: u64::MAX, room: room(), token: "a.b.c".into(), reply: conn(), request: 9 }
+}
+
+fn renewed(taken: Option<bool>) -> ToWorker {
+    ToWorker::Renewed { conn: conn(), request: 9, taken }
 }
 
 fn mails() -> Vec<ToWorker> {
@@ -215,6 +227,7 @@ fn mails() -> Vec<ToWorker> {
     all.extend(refusals.map(|r| ToWorker::Past { room: room(), request, answer: Err(r) }));
     all.push(ToWorker::Past { room: room(), request, answer: Ok(Past { pieces: pieces(), after: at(1) }) });
     all.extend(answers.map(|answer| ToWorker::Answer { conn, request, answer }));
+    all.extend([renew(), renewed(None), renewed(Some(true)), ToWorker::EndLine { line: u64::MAX }]);
     all.extend(parts.map(|part| ToWorker::Http { conn, part }));
     all
 }
