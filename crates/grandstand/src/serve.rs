@@ -8,6 +8,7 @@
 //! With `--gateways` this process is the supervisor of [`processes`], and every process it starts runs [`run`] again with its
 //! share of the server.
 
+mod breath;
 mod processes;
 
 use std::io::{IsTerminal as _, Write as _};

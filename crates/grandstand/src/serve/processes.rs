@@ -23,11 +23,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::Args;
+use super::breath::Breath;
 
-/// A process that ended is started again after this, doubled each time it did not live for `STEADY`.
-const BREATH: Duration = Duration::from_millis(50);
-const BREATH_MAX: Duration = Duration::from_secs(5);
-const STEADY: Duration = Duration::from_secs(10);
 /// Gateways drain at most this long, then the shard has the rest of the ten seconds.
 const DRAIN: Duration = Duration::from_millis(5_500);
 const SHARD_END: Duration = Duration::from_millis(3_500);
@@ -62,7 +59,7 @@ struct Place {
     /// When it is started next.
     start_at: Option<Instant>,
     started: Instant,
-    breath: Duration,
+    breath: Breath,
     /// Counts its processes, so that news of an earlier one is not taken for the next one's.
     n: u64,
     was_ready: bool,
@@ -157,7 +154,7 @@ fn signals(tell: Sender<News>) -> Result<()> {
 impl Place {
     fn new(share: String) -> Place {
         let now = Instant::now();
-        Place { share, running: None, start_at: None, started: now, breath: BREATH, n: 0, was_ready: false }
+        Place { share, running: None, start_at: None, started: now, breath: Breath::default(), n: 0, was_ready: false }
     }
 }
 
@@ -230,12 +227,9 @@ impl Stage {
                 Ok(News::Silent(at, n)) if n == self.places[at].n => {
                     let status = self.reap(at);
                     let place = &mut self.places[at];
-                    if place.started.elapsed() > STEADY {
-                        place.breath = BREATH;
-                    }
                     eprintln!("{} ended{}; it is started again", place.share, in_words(status));
-                    place.start_at = Some(Instant::now() + place.breath);
-                    place.breath = (place.breath * 2).min(BREATH_MAX);
+                    let now = Instant::now();
+                    place.start_at = Some(now + place.breath.after(now - place.started, now));
                 }
                 Ok(News::Silent(..)) | Err(RecvTimeoutError::Timeout) => {}
                 Ok(News::Signal(name)) => return Ok(self.stop(news, name)),
@@ -249,8 +243,8 @@ impl Stage {
                 {
                     let place = &mut self.places[at];
                     eprintln!("{fault:#}");
-                    place.start_at = Some(Instant::now() + place.breath);
-                    place.breath = (place.breath * 2).min(BREATH_MAX);
+                    let now = Instant::now();
+                    place.start_at = Some(now + place.breath.after(Duration::ZERO, now));
                 }
             }
         }
