@@ -8,6 +8,10 @@
 //! It must never let in more because its clock went back or its rate was changed. The awkward case is a room whose viewers
 //! were all dropped at once: it holds nobody, and everybody is coming. [`Demand`] therefore remembers how many it held.
 //!
+//! Several gateways may share one limit: each has a jar of its own that fills at its part of the rate and holds its part of the
+//! burst, so that all of them together let in what one would. A part's jar never holds what another part has: a gateway that
+//! joins begins with an empty one.
+//!
 //! Numbers: a jar of 1.2 × the rate; a spread of 1 s to 5 min.
 
 use std::time::Duration;
@@ -39,6 +43,43 @@ impl Limit {
     }
 }
 
+/// What one of several gateways has of a limit: the same as each of the others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part {
+    pub limit: Limit,
+    of: u32,
+}
+
+impl Part {
+    pub fn whole(limit: Limit) -> Part {
+        Part::one_of(1, limit)
+    }
+
+    /// One of `of` equal parts; 0 is taken for 1.
+    pub fn one_of(of: u32, limit: Limit) -> Part {
+        Part { limit, of: of.max(1) }
+    }
+
+    pub fn of(self) -> u32 {
+        self.of
+    }
+
+    /// What one stream costs, in the unit in which the whole jar fills.
+    fn token(self) -> u64 {
+        TOKEN * u64::from(self.of)
+    }
+
+    /// What the jar holds at most: a whole token at least, or a small burst would let in nobody ever.
+    fn most(self) -> u64 {
+        (u64::from(self.limit.burst) * TOKEN).max(self.token())
+    }
+
+    /// The time in which `sockets` come back at no more than this.
+    pub fn spread(self, sockets: u64) -> Duration {
+        spread(sockets.saturating_mul(u64::from(self.of)), self.limit.per_second)
+    }
+}
+
 /// The wait of one who was not let in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refused {
@@ -49,51 +90,60 @@ pub struct Refused {
 /// The jar. It starts full.
 #[derive(Clone, Debug)]
 pub struct Bucket {
-    limit: Limit,
-    /// Millionths of a token.
+    part: Part,
+    /// In millionths of what one stream costs an only gateway.
     held: u64,
     at: Mono,
 }
 
 impl Bucket {
-    pub fn new(limit: Limit, now: Mono) -> Bucket {
-        Bucket { limit, held: u64::from(limit.burst) * TOKEN, at: now }
+    pub fn new(part: Part, now: Mono) -> Bucket {
+        Bucket { part, held: part.most(), at: now }
     }
 
-    pub fn limit(&self) -> Limit {
-        self.limit
+    pub fn part(&self) -> Part {
+        self.part
     }
 
-    /// Another rate from now on. What the jar holds stays, up to its new size.
-    pub fn change(&mut self, limit: Limit, now: Mono) {
+    /// Another rate or part from now on. The streams that the jar is good for stay, up to its new size.
+    pub fn change(&mut self, part: Part, now: Mono) {
         self.fill(now);
-        self.limit = limit;
-        self.held = self.held.min(u64::from(limit.burst) * TOKEN);
+        let held = self.held / u64::from(self.part.of) * u64::from(part.of);
+        self.part = part;
+        self.held = held.min(part.most());
+    }
+
+    /// What is in the jar is somebody else's.
+    pub fn empty(&mut self, now: Mono) {
+        self.fill(now);
+        self.held = 0;
     }
 
     /// Lets one in. `sockets` is how many may be coming, [`Demand::sockets`].
     /// Errors: how long to stay away; nothing is taken then.
     pub fn take(&mut self, sockets: u64, now: Mono) -> Result<(), Refused> {
         self.fill(now);
-        if self.limit.per_second == 0 {
+        let per_second = self.part.limit.per_second;
+        if per_second == 0 {
             return Err(Refused { retry_after: CLOSED_RETRY, spread: CLOSED_SPREAD });
         }
-        if self.held >= TOKEN {
-            self.held -= TOKEN;
+        let token = self.part.token();
+        if self.held >= token {
+            self.held -= token;
             return Ok(());
         }
-        let until_one = (TOKEN - self.held).div_ceil(u64::from(self.limit.per_second));
+        let until_one = (token - self.held).div_ceil(u64::from(per_second));
         Err(Refused {
             retry_after: Duration::from_micros(until_one).max(RETRY_LEAST),
-            spread: spread(sockets, self.limit.per_second),
+            spread: self.part.spread(sockets),
         })
     }
 
     fn fill(&mut self, now: Mono) {
         let passed = now.since(self.at).as_micros() as u64;
         self.at = self.at.max(now);
-        let more = passed.saturating_mul(u64::from(self.limit.per_second));
-        self.held = self.held.saturating_add(more).min(u64::from(self.limit.burst) * TOKEN);
+        let more = passed.saturating_mul(u64::from(self.part.limit.per_second));
+        self.held = self.held.saturating_add(more).min(self.part.most());
     }
 }
 
@@ -167,6 +217,12 @@ pub struct Drain {
 }
 
 impl Drain {
+    /// When one of many is sent away that drew this lot, in millionths of the time.
+    pub fn moment(&self, lot: u32) -> Mono {
+        let micros = u64::try_from(self.over.as_micros()).unwrap_or(u64::MAX);
+        self.began + Duration::from_micros((u128::from(micros) * u128::from(lot) / 1_000_000) as u64)
+    }
+
     /// How many of `left` viewers are sent away now, when the next look is `step` later: the same share each time, and all
     /// of them at the end.
     pub fn slice(&self, left: usize, step: Duration, now: Mono) -> usize {
@@ -185,7 +241,7 @@ mod tests {
     use std::collections::BinaryHeap;
     use std::time::Duration;
 
-    use super::{Bucket, Demand, Drain, Limit, RETRY_LEAST, spread};
+    use super::{Bucket, Demand, Drain, Limit, Part, RETRY_LEAST, spread};
     use crate::rng::Rng;
     use crate::time::Mono;
 
@@ -199,7 +255,7 @@ mod tests {
     fn a_full_jar_passes_at_once_and_then_the_rate_holds() {
         let limit = Limit::steady(RATE);
         assert_eq!(limit.burst, 240);
-        let mut bucket = Bucket::new(limit, at(0));
+        let mut bucket = Bucket::new(Part::whole(limit), at(0));
         assert_eq!((0..500).filter(|_| bucket.take(0, at(0)).is_ok()).count(), 240);
         assert_eq!((0..500).filter(|_| bucket.take(0, at(100)).is_ok()).count(), 20);
         assert_eq!((0..500).filter(|_| bucket.take(0, at(60_000)).is_ok()).count(), 240);
@@ -210,7 +266,7 @@ mod tests {
         let mut rng = Rng::new(7);
         for _ in 0..20 {
             let limit = Limit::steady(1 + rng.below(400) as u32);
-            let mut bucket = Bucket::new(limit, at(0));
+            let mut bucket = Bucket::new(Part::whole(limit), at(0));
             let mut passed = Vec::new();
             let mut now = 0;
             for _ in 0..600 {
@@ -228,9 +284,65 @@ mod tests {
         }
     }
 
+    /// Gateways that come and go, as they are told of it: whoever joins begins with an empty jar.
+    #[test]
+    fn parts_together_let_in_no_more_than_one_would_whoever_comes_and_goes() {
+        let mut rng = Rng::new(11);
+        for _ in 0..40 {
+            let limit = Limit::steady(1 + rng.below(300) as u32);
+            let join = |of, now| {
+                let mut bucket = Bucket::new(Part::one_of(of, limit), now);
+                bucket.empty(now);
+                bucket
+            };
+            let mut parts = vec![join(1, at(0))];
+            let (mut passed, mut now) = (Vec::new(), 0);
+            for _ in 0..2_000 {
+                now += rng.below(10);
+                let of = match rng.below(60) {
+                    0 if parts.len() < 6 => {
+                        parts.push(join(parts.len() as u32 + 1, at(now)));
+                        Some(parts.len())
+                    }
+                    1 if parts.len() > 1 => {
+                        parts.swap_remove(rng.below(parts.len() as u64) as usize);
+                        Some(parts.len())
+                    }
+                    _ => None,
+                };
+                for part in parts.iter_mut().filter(|_| of.is_some()) {
+                    let of = of.expect("filtered") as u32;
+                    part.change(Part::one_of(of, limit), at(now));
+                }
+                let one = rng.below(parts.len() as u64) as usize;
+                if parts[one].take(0, at(now)).is_ok() {
+                    passed.push(now);
+                }
+            }
+            assert!(passed.len() > 10, "{limit:?}: nobody came in");
+            for (i, from) in passed.iter().enumerate() {
+                for (j, to) in passed.iter().enumerate().skip(i) {
+                    // A jar holds a whole token at least: six parts of a small burst are more than it.
+                    let most = u64::from(limit.burst).max(6) + u64::from(limit.per_second) * (to - from) / 1_000 + 1;
+                    assert!((j - i) as u64 <= most, "{limit:?}: {} from {from} to {to}", j - i + 1);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_small_rate_lets_somebody_in_now_and_then() {
+        let mut part = Bucket::new(Part::one_of(4, Limit::steady(2)), at(0));
+        part.empty(at(0));
+        // A half of one a second.
+        assert!(part.take(0, at(1_999)).is_err() && part.take(0, at(2_000)).is_ok());
+        let refused = part.take(3, at(2_000)).unwrap_err();
+        assert_eq!((refused.retry_after.as_secs(), refused.spread.as_secs()), (2, 6));
+    }
+
     #[test]
     fn a_rate_of_zero_lets_nobody_in_and_says_to_stay_away_long() {
-        let mut bucket = Bucket::new(Limit::steady(0), at(0));
+        let mut bucket = Bucket::new(Part::whole(Limit::steady(0)), at(0));
         let refused = bucket.take(10, at(0)).unwrap_err();
         assert!(bucket.take(10, at(3_600_000)).is_err());
         assert_eq!((refused.retry_after.as_secs(), refused.spread.as_secs()), (10, 60));
@@ -238,15 +350,15 @@ mod tests {
 
     #[test]
     fn a_clock_going_back_or_a_new_rate_lets_in_nobody_extra() {
-        let mut bucket = Bucket::new(Limit::steady(RATE), at(10_000));
+        let mut bucket = Bucket::new(Part::whole(Limit::steady(RATE)), at(10_000));
         for _ in 0..240 {
             bucket.take(0, at(10_000)).unwrap();
         }
         assert!(bucket.take(0, at(1_000)).is_err());
         assert!(bucket.take(0, at(10_000)).is_err());
-        bucket.change(Limit::steady(10_000), at(10_000));
+        bucket.change(Part::whole(Limit::steady(10_000)), at(10_000));
         assert!(bucket.take(0, at(10_000)).is_err());
-        bucket.change(Limit::steady(1), at(20_000));
+        bucket.change(Part::whole(Limit::steady(1)), at(20_000));
         assert_eq!((0..100).filter(|_| bucket.take(0, at(20_000)).is_ok()).count(), 2);
     }
 
@@ -280,7 +392,7 @@ mod tests {
     /// The storm as a rule: clients that honour what they are told.
     fn storm(n: u64, held_before: u64, seed: u64) -> (Duration, Duration) {
         let mut rng = Rng::new(seed);
-        let mut bucket = Bucket::new(Limit::steady(RATE), at(0));
+        let mut bucket = Bucket::new(Part::whole(Limit::steady(RATE)), at(0));
         let mut demand = Demand::default();
         demand.held(held_before, at(0));
         let mut coming: BinaryHeap<Reverse<Mono>> = (0..n).map(|_| Reverse(at(rng.below(200)))).collect();

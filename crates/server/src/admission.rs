@@ -2,12 +2,14 @@
 //!
 //! Workers ask it once for each new stream, control changes it, readiness reads it. One lock, held for a few additions.
 //! The rules are `grandstand_core::admission`'s; nothing here decides.
+//!
+//! With several gateway processes each has one of these, and is told by the shard's process how many share the rate.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use grandstand_core::admission::{self, Bucket, Demand, Drain, Limit};
+use grandstand_core::admission::{self, Bucket, Demand, Drain, Limit, Part};
 use grandstand_core::names::UserId;
 use grandstand_core::time::{Mono, Wall};
 
@@ -34,12 +36,33 @@ pub struct Change {
 pub struct View {
     /// `None`: unlimited.
     pub limit: Option<Limit>,
+    /// How many gateways have it together.
+    pub shared_by: u32,
     pub configured: Option<Limit>,
     pub drain: Option<Drain>,
     pub changed: Option<Change>,
 }
 
+/// A gateway's place among all of a server, as the shard's process tells it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Share {
+    /// Gateways that take streams at the server's rate.
+    pub of: u32,
+    /// Gateways beside this one that take streams.
+    pub others: u32,
+    /// The server's rate; `None`: the configured one.
+    pub limit: Option<Limit>,
+}
+
+impl Share {
+    /// A gateway that knows of no other.
+    pub const ALONE: Share = Share { of: 1, others: 0, limit: None };
+}
+
 struct State {
+    share: Share,
+    /// What an operator gave this gateway alone.
+    own: Option<Limit>,
     bucket: Option<Bucket>,
     drain: Option<Drain>,
     changed: Option<Change>,
@@ -52,6 +75,8 @@ pub struct Admission {
     state: Mutex<State>,
     /// A copy of `state.drain.is_some()`, for a look without the lock.
     draining: AtomicBool,
+    /// A copy of `state.share.others > 0`.
+    has_others: AtomicBool,
 }
 
 /// A new stream is not taken now.
@@ -65,13 +90,14 @@ pub struct Refused {
 impl Admission {
     /// `None`: unlimited.
     pub fn new(configured: Option<Limit>, now: Mono) -> Admission {
-        let bucket = configured.map(|limit| Bucket::new(limit, now));
-        let state = State { bucket, drain: None, changed: None };
+        let bucket = configured.map(|limit| Bucket::new(Part::whole(limit), now));
+        let state = State { share: Share::ALONE, own: None, bucket, drain: None, changed: None };
         Admission {
             shedding: Shedding::default(),
             configured,
             state: Mutex::new(state),
             draining: AtomicBool::new(false),
+            has_others: AtomicBool::new(false),
         }
     }
 
@@ -86,7 +112,7 @@ impl Admission {
         bucket.take(sockets, now).map_err(|refused| {
             demand.refused(now);
             let delay = Delay { retry_after: refused.retry_after, spread: refused.spread };
-            Refused { closed: bucket.limit().per_second == 0, delay }
+            Refused { closed: bucket.part().limit.per_second == 0, delay }
         })
     }
 
@@ -94,13 +120,18 @@ impl Admission {
     /// them.
     pub fn spread(&self, demand: &Mutex<Demand>, viewers: u64, now: Mono) -> Duration {
         let sockets = demand.lock().expect("no holder of this lock can panic").sockets(viewers, now);
-        let limit = self.state.lock().expect("no holder of this lock can panic").bucket.as_ref().map(Bucket::limit);
-        admission::spread(sockets, limit.map_or(UNLIMITED, |limit| limit.per_second))
+        let part = self.state.lock().expect("no holder of this lock can panic").bucket.as_ref().map(Bucket::part);
+        part.map_or_else(|| admission::spread(sockets, UNLIMITED), |part| part.spread(sockets))
     }
 
     /// Whether viewers are being sent away.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
+    }
+
+    /// Whether there are gateways that take those who are sent away.
+    pub fn has_others(&self) -> bool {
+        self.has_others.load(Ordering::Acquire)
     }
 
     pub fn drain(&self) -> Option<Drain> {
@@ -110,24 +141,38 @@ impl Admission {
     pub fn view(&self) -> View {
         let state = self.state.lock().expect("no holder of this lock can panic");
         View {
-            limit: state.bucket.as_ref().map(Bucket::limit),
+            limit: state.bucket.as_ref().map(|bucket| bucket.part().limit),
+            shared_by: state.bucket.as_ref().map_or(1, |bucket| bucket.part().of()),
             configured: self.configured,
             drain: state.drain,
             changed: state.changed.clone(),
         }
     }
 
-    /// Another rate from now on, the configured one when `limit` is `None`; ends a drain.
+    /// Another rate for this gateway alone from now on, the server's when `limit` is `None`; ends a drain.
     pub fn change(&self, limit: Option<Limit>, change: Change, now: Mono) {
         let mut state = self.state.lock().expect("no holder of this lock can panic");
-        match (limit.or(self.configured), &mut state.bucket) {
-            (None, bucket) => *bucket = None,
-            (Some(limit), Some(bucket)) => bucket.change(limit, now),
-            (Some(limit), bucket) => *bucket = Some(Bucket::new(limit, now)),
-        }
+        state.own = limit;
+        state.set_rate(self.configured, now);
         state.drain = None;
         state.changed = Some(change);
         self.draining.store(false, Ordering::Release);
+    }
+
+    /// Another share of the server's rate from now on.
+    pub fn share(&self, share: Share, now: Mono) {
+        let mut state = self.state.lock().expect("no holder of this lock can panic");
+        state.share = share;
+        state.set_rate(self.configured, now);
+        self.has_others.store(share.others > 0, Ordering::Release);
+    }
+
+    /// This gateway takes part from now on: what it was good for before is not counted twice.
+    pub fn join(&self, share: Share, now: Mono) {
+        self.share(share, now);
+        if let Some(bucket) = &mut self.state.lock().expect("no holder of this lock can panic").bucket {
+            bucket.empty(now);
+        }
     }
 
     /// Sends everyone away within `over` and takes nobody new.
@@ -136,6 +181,17 @@ impl Admission {
         state.drain = Some(Drain { began: now, over });
         state.changed = Some(change);
         self.draining.store(true, Ordering::Release);
+    }
+}
+
+impl State {
+    fn set_rate(&mut self, configured: Option<Limit>, now: Mono) {
+        let of_server = self.share.limit.or(configured).map(|limit| Part::one_of(self.share.of, limit));
+        match (self.own.map(Part::whole).or(of_server), &mut self.bucket) {
+            (None, bucket) => *bucket = None,
+            (Some(part), Some(bucket)) => bucket.change(part, now),
+            (Some(part), bucket) => *bucket = Some(Bucket::new(part, now)),
+        }
     }
 }
 
@@ -148,7 +204,7 @@ mod tests {
     use grandstand_core::names::UserId;
     use grandstand_core::time::{Mono, Wall};
 
-    use super::{Admission, Change};
+    use super::{Admission, Change, Share};
 
     fn change() -> Change {
         Change { by: UserId::parse("ops").unwrap(), justification: "a test".to_owned(), at: Wall(1) }
@@ -165,6 +221,27 @@ mod tests {
         assert!(admission.admit(&demand, 0, Mono(60_000_000)).is_err_and(|r| r.closed));
         admission.change(None, change(), Mono(0));
         assert!((0..1_000).all(|_| admission.admit(&demand, 0, Mono(0)).is_ok()));
+    }
+
+    #[test]
+    fn a_gateway_among_others_takes_its_part_of_the_servers_rate_or_its_own() {
+        let demand = Mutex::new(Demand::default());
+        let admission = Admission::new(Some(Limit::steady(100)), Mono(0));
+        let admitted = |now| (0..1_000).filter(|_| admission.admit(&demand, 0, Mono(now)).is_ok()).count();
+        admission.join(Share { of: 4, others: 3, limit: None }, Mono(0));
+        assert_eq!((admitted(0), admitted(1_000_000)), (0, 25));
+        assert!(admission.has_others());
+        // The server's rate is changed; then one gateway goes away.
+        admission.share(Share { of: 4, others: 3, limit: Some(Limit::steady(40)) }, Mono(1_000_000));
+        assert_eq!(admitted(2_000_000), 10);
+        admission.share(Share { of: 2, others: 1, limit: Some(Limit::steady(40)) }, Mono(2_000_000));
+        assert_eq!(admitted(3_000_000), 20);
+        // A rate of its own is no part of the server's.
+        admission.change(Some(Limit::steady(5)), change(), Mono(3_000_000));
+        admission.share(Share { of: 1, others: 1, limit: None }, Mono(3_000_000));
+        assert_eq!((admitted(4_000_000), admission.view().shared_by), (5, 1));
+        admission.change(None, change(), Mono(4_000_000));
+        assert_eq!(admitted(5_000_000), 100);
     }
 
     #[test]

@@ -45,6 +45,39 @@ impl std::fmt::Display for Limit {
     }
 }
 
+/// What this process takes of the machine; what the kernel does not tell is 0, and a limit that is none the most there is.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Taken {
+    /// User and system, since its start.
+    pub cpu_micros: u64,
+    pub resident_bytes: u64,
+    pub descriptors: u64,
+    pub descriptors_max: u64,
+}
+
+pub fn taken() -> Taken {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let entries = |entries: fs::ReadDir| entries.count() as u64;
+    Taken {
+        descriptors: fs::read_dir("/proc/self/fd").map_or(0, entries),
+        descriptors_max: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
+        ..taken_from(&stat, rustix::param::clock_ticks_per_second(), rustix::param::page_size() as u64)
+    }
+}
+
+/// CPU time and memory, from the text of `/proc/self/stat`.
+fn taken_from(stat: &str, ticks_per_second: u64, page: u64) -> Taken {
+    // After the name, which may hold anything: state is field 3, utime and stime are 14 and 15, resident pages 24 (proc(5)).
+    let fields: Vec<&str> = stat.rsplit_once(')').map_or_else(Vec::new, |(_, rest)| rest.split_whitespace().collect());
+    let field = |n: usize| fields.get(n - 3).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0);
+    let ticks = field(14).saturating_add(field(15));
+    Taken {
+        cpu_micros: ticks.saturating_mul(1_000_000) / ticks_per_second.max(1),
+        resident_bytes: field(24).saturating_mul(page),
+        ..Taken::default()
+    }
+}
+
 /// The limits as they are now. What this kernel does not have or tell is left out.
 pub fn limits(connections_max: Option<u32>) -> Vec<Limit> {
     limits_from(
@@ -127,7 +160,20 @@ fn limits_from(connections: u64, nofile: Option<u64>, sys: &Path) -> Vec<Limit> 
 mod tests {
     use std::fs;
 
-    use super::{Limit, limits, limits_from};
+    use super::{Limit, Taken, limits, limits_from, taken, taken_from};
+
+    #[test]
+    fn what_a_process_takes_is_read_behind_whatever_its_name_holds() {
+        let rest = "S 1 1 1 0 -1 4194560 5 0 0 0 250 50 0 0 20 0 9 0 100 1000000 321 18446744073709551615";
+        let read = taken_from(&format!("7 (a) (b) 1 2) {rest}"), 100, 4_096);
+        assert_eq!((read.cpu_micros, read.resident_bytes), (3_000_000, 321 * 4_096));
+        assert_eq!(taken_from("", 100, 4_096), Taken::default());
+        let own = taken();
+        assert!(
+            own.resident_bytes > 1 << 20 && own.descriptors > 2 && own.descriptors_max > own.descriptors,
+            "{own:?}"
+        );
+    }
 
     #[test]
     fn what_is_too_low_is_named_and_what_cannot_be_read_is_left_out() {

@@ -17,6 +17,7 @@ pub mod host;
 pub mod hub;
 pub mod likes;
 pub mod peers;
+mod share;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;

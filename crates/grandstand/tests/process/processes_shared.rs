@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use crate::processes::metric;
+use crate::processes::{child, kill, metric};
 use crate::support::{Http, LIMIT, Server};
 use crate::viewer::{Rung, Viewer};
 
@@ -64,4 +64,128 @@ fn a_newer_poll_of_a_tab_ends_the_older_one_in_another_gateway_process() {
     }
     server.published("r", &token, "k2", "second");
     assert_eq!(held.join().expect("a status"), 200);
+}
+
+/// Waits for what the processes tell one another.
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + LIMIT;
+    while !holds() {
+        assert!(Instant::now() < end, "{what}");
+        thread::yield_now();
+    }
+}
+
+/// The code that a new stream is refused with; none when it is greeted.
+fn refusal(viewer: &mut Viewer) -> Option<u16> {
+    while let Some(event) = viewer.next() {
+        if event["type"] == "hello" {
+            return None;
+        }
+    }
+    assert!(viewer.closed.is_some(), "an end without a word");
+    viewer.closed
+}
+
+/// Opens streams as fast as they are answered; how many were let in, and how many were refused.
+fn storm(server: &Server, n: usize) -> (u64, u64) {
+    let (mut taken, mut refused) = (0, 0);
+    for _ in 0..n {
+        let mut viewer = Viewer::open(server, Rung::WebSocket, "r", None, None).expect("a stream");
+        match refusal(&mut viewer) {
+            None => taken += 1,
+            code => {
+                assert_eq!(code, Some(4129));
+                refused += 1;
+            }
+        }
+    }
+    (taken, refused)
+}
+
+#[test]
+fn the_rate_of_new_streams_holds_for_all_gateway_processes_together() {
+    let (rate, burst) = (20, 24);
+    let server = Server::start(&["--gateways", "3", "--set", "admission.rate=20"], &[]);
+    let token = server.token("ops", &["region-ops", "backend"]);
+    let listed = || server.http().call("GET", "/admin/gateways", Some(&token), None).expect("an answer").json;
+    assert_eq!(listed()["all"]["admission"], json!({"rate": 20, "burst": 24, "shared_by": 3}));
+    let start = Instant::now();
+    let (mut taken, mut refused) = (0, 0);
+    while start.elapsed().as_secs() < 3 {
+        let (more, less) = storm(&server, 10);
+        (taken, refused) = (taken + more, refused + less);
+    }
+    let most = burst + rate * (start.elapsed().as_secs() + 1);
+    assert!(taken <= most && taken > 0, "{taken} of at most {most}");
+    assert!(refused > 0, "nobody came over the rate: this shows nothing");
+    // A process that dies leaves its part to the others, and has it again when it is back.
+    kill(child(&server, "gateway:1/3"));
+    until("it is back", || metric(&server, "grandstand_link_joined_total") == 4);
+    until("it has its part", || listed()["all"]["admission"]["shared_by"] == 3);
+    // The whole is changed, and one gateway.
+    let ask = |gateway: &str, body| {
+        let path = format!("/admin/gateways/{gateway}/admission");
+        let answer = server.http().call("POST", &path, Some(&token), Some(&body)).expect("an answer");
+        assert_eq!(answer.status, 200, "{:?}", answer.json);
+        answer.json
+    };
+    let all = ask("all", json!({"rate": 0, "justification": "half-time"}));
+    assert_eq!(all["all"]["admission"], json!({"rate": 0, "burst": 0, "shared_by": 3}));
+    assert_eq!(all["gateways"][2]["admission"], json!({"rate": 0, "burst": 0, "shared_by": 3}));
+    assert_eq!(metric(&server, "grandstand_gateway_admission_rate"), 0);
+    until("nobody is let in", || storm(&server, 24).0 == 0);
+    let one = ask("g1", json!({"rate": 1_000, "justification": "for the second half"}));
+    assert_eq!(one["admission"], json!({"rate": 1_000, "burst": 1_200}));
+    until("somebody is let in", || storm(&server, 24).0 > 0);
+    // What was asked outlives the process that was asked.
+    kill(child(&server, "shard"));
+    until("the log is back", || {
+        let answer = server.try_http().and_then(|mut http| http.call("GET", "/admin/gateways", Some(&token), None));
+        answer.is_ok_and(|answer| {
+            let each = |n: usize| answer.json["gateways"][n]["admission"]["rate"].as_u64();
+            answer.status == 200 && [each(0), each(1), each(2)] == [Some(0), Some(1_000), Some(0)]
+        })
+    });
+}
+
+#[test]
+fn who_comes_back_from_a_drained_gateway_process_meets_another_one() {
+    let server = Server::start(&["--gateways", "2"], &[]);
+    let token = server.token("ops", &["region-ops"]);
+    let ask = |gateway: &str, what: &str, body| {
+        let path = format!("/admin/gateways/{gateway}/{what}");
+        let answer = server.http().call("POST", &path, Some(&token), Some(&body)).expect("an answer");
+        assert_eq!(answer.status, 200, "{:?}", answer.json);
+    };
+    // Whether all of so many new connections are viewers, or are sent away.
+    let all_are = |code: Option<u16>| {
+        (0..N_CALLS)
+            .all(|_| refusal(&mut Viewer::open(&server, Rung::WebSocket, "r", None, None).expect("a stream")) == code)
+    };
+    let drain = || json!({"seconds": 0, "justification": "a new version"});
+    ask("g1", "drain", drain());
+    until("its listener is closed", || all_are(None));
+    // With nobody else to go to, the last keeps its listener open and says so; so does the first then.
+    ask("g0", "drain", drain());
+    until("everyone is sent away", || all_are(Some(4112)));
+    ask("all", "admission", json!({"justification": "the new version is there"}));
+    until("both take viewers", || all_are(None));
+}
+
+#[test]
+fn each_process_of_the_server_tells_what_it_takes() {
+    let server = Server::start(&["--gateways", "2"], &[]);
+    for (process, name) in [(0, "shard"), (1, "g0"), (2, "g1")] {
+        for what in ["cpu_seconds_total", "resident_memory_bytes", "open_fds", "max_fds"] {
+            let line = format!("grandstand_process_{what}{{process=\"{process}\",name=\"{name}\"}}");
+            let value = || {
+                let answer = server.http().call("GET", "/metrics", None, None).expect("an answer");
+                let text = String::from_utf8(answer.body).expect("text");
+                let line = text.lines().find(|l| l.starts_with(&line)).map(str::to_owned);
+                line.and_then(|l| l.rsplit(' ').next()?.parse::<f64>().ok()).unwrap_or(0.0)
+            };
+            // A gateway tells it once a second.
+            until(&line, || value() > 0.0);
+        }
+    }
 }

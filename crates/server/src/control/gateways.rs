@@ -34,11 +34,13 @@ use crate::metrics::{Metrics, Transport};
 use crate::shedding;
 
 const RATE_MAX: u32 = 1_000_000;
+/// All gateways of a server that has several.
+const ALL: &str = "all";
 
 /// `GET /admin/gateways`.
 pub async fn list(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
     auth::may_configure(ask.identity(&control)?.as_deref())?;
-    Ok(answer_json(StatusCode::OK, &json!({"gateways": control.gateways()})))
+    Ok(answer_json(StatusCode::OK, &control.listed()))
 }
 
 /// `POST …/admission {rate?, burst?, justification}`: 0 takes nobody; without a rate the configured one holds again. Ends a drain.
@@ -101,6 +103,7 @@ fn begin<'a>(control: &Control, ask: &'a Ask) -> Result<(UserId, Fields<'a>), Pr
         None if named != LOCAL => {
             return Err(Problem::new(ErrorCode::NotFound, "there is no such gateway; this process is `local`"));
         }
+        Some(_) if named == ALL => {}
         Some(host) if !host.gateways().iter().any(|gateway| name(gateway.process) == named) => {
             return Err(Problem::new(
                 ErrorCode::NotFound,
@@ -131,6 +134,10 @@ impl Control {
                         assert!(taken, "it was held against the limits");
                     }
                 }
+            }
+            Some(host) if named == ALL => {
+                host.order_all(&order);
+                return Ok(answer_json(StatusCode::OK, &self.listed()));
             }
             Some(host) => {
                 let process = named[1..].parse().expect("it was found by its name");
@@ -173,6 +180,30 @@ impl Control {
         Ok(Change { by, justification: justification.to_owned(), at })
     }
 
+    /// Every gateway and, where they share one, the rate of all.
+    fn listed(&self) -> Value {
+        let mut listed = json!({"gateways": self.gateways()});
+        if let Some(host) = &self.deps.host {
+            let (configured, whole) = (self.deps.admission.view().configured, host.whole());
+            listed["all"] = json!({
+                "admission": shared(self.rate(), host.n_sharing()),
+                "admission_configured": shared(configured, 1),
+                "changed": whole.map(|order| changed(&order.change)),
+            });
+        }
+        listed
+    }
+
+    /// New streams a second, of the whole server.
+    pub(super) fn rate(&self) -> Option<Limit> {
+        let view = self.deps.admission.view();
+        match self.deps.host.as_ref().map(|host| host.whole().map(|order| order.what)) {
+            None => view.limit,
+            Some(Some(Ordered::Admission(Some(limit)))) => Some(limit),
+            Some(_) => view.configured,
+        }
+    }
+
     /// Every gateway, as operators see it.
     fn gateways(&self) -> Vec<Value> {
         let configured = self.deps.admission.view().configured;
@@ -183,11 +214,13 @@ impl Control {
             return vec![one];
         };
         let now = clock::mono();
+        let (rate, shared_by) = (self.rate(), host.n_sharing());
         let each = |linked: Gateway| {
-            let mut view = View { limit: configured, configured, drain: None, changed: None };
+            let mut view = View { limit: rate, shared_by, configured, drain: None, changed: None };
             if let Some((order, since)) = linked.order {
                 match order.what {
-                    Ordered::Admission(limit) => view.limit = limit.or(configured),
+                    Ordered::Admission(None) => {}
+                    Ordered::Admission(limit) => (view.limit, view.shared_by) = (limit, 1),
                     Ordered::Drain(over) => view.drain = Some(Drain { began: since, over }),
                     // Kept by itself.
                     Ordered::Shedding(_) => {}
@@ -254,24 +287,18 @@ impl Control {
 
 fn gateway(id: &str, view: &View) -> Value {
     let now = clock::mono();
-    let limit = |limit: Option<Limit>| limit.map(|l| json!({"rate": l.per_second, "burst": l.burst}));
     let drain = view.drain.map(|drain| {
         let remaining = (drain.began + drain.over).since(now);
         json!({"seconds": drain.over.as_secs(), "remaining_ms": remaining.as_millis() as u64})
     });
-    let changed = view.changed.as_ref().map(changed);
     json!({
         "id": id,
         "state": if drain.is_some() { "draining" } else { "open" },
-        "admission": limit(view.limit),
-        "admission_configured": limit(view.configured),
+        "admission": shared(view.limit, view.shared_by),
+        "admission_configured": shared(view.configured, 1),
         "drain": drain,
-        "changed": changed,
+        "changed": view.changed.as_ref().map(changed),
     })
-}
-
-fn changed(change: &Change) -> Value {
-    json!({"by": change.by.as_str(), "justification": change.justification, "ts": stamp::text(change.at)})
 }
 
 fn told(view: &shedding::View) -> Value {
@@ -282,4 +309,15 @@ fn told(view: &shedding::View) -> Value {
         "expected_ms": view.expected.map(millis),
         "changed": view.changed.as_ref().map(changed),
     })
+}
+
+fn shared(limit: Option<Limit>, by: u32) -> Value {
+    limit.map_or(Value::Null, |l| match by {
+        1 => json!({"rate": l.per_second, "burst": l.burst}),
+        by => json!({"rate": l.per_second, "burst": l.burst, "shared_by": by}),
+    })
+}
+
+fn changed(change: &Change) -> Value {
+    json!({"by": change.by.as_str(), "justification": change.justification, "ts": stamp::text(change.at)})
 }

@@ -5,12 +5,13 @@
 //! client sends makes a series; there is no room label. What is usual for a process has the usual names (`process_…`).
 
 use std::fmt::Write;
-use std::fs;
 use std::sync::atomic::Ordering;
 
 use grandstand_wire::codes::{CloseCode, ErrorCode};
 
-use super::Control;
+use super::{Control, gateways};
+use crate::admission::LOCAL;
+use crate::kernel::{self, Taken};
 use crate::link::{Read, UNCOUNTED};
 use crate::metrics::{BOUNDS, Histogram, Hop, LANES, Refused, Resumed, RoomSize, Transport, read};
 
@@ -38,7 +39,7 @@ pub fn text(control: &Control) -> String {
         "Handlers that panicked; each cost its own request.",
         read(&control.panics),
     );
-    process(&mut page);
+    processes(control, &mut page);
     page.0
 }
 
@@ -71,12 +72,14 @@ fn shard(control: &Control, page: &mut Page) {
         "Comments, scores and operator changes accepted.",
         status.accepted(),
     );
+    // Of the shard's own mailboxes, and of those behind the links.
+    let came = control.deps.host.as_ref().map(|host| host.crossed().came).unwrap_or_default();
     page.one(
         "grandstand_link_undelivered_total",
         COUNTER,
         "items",
         "Answers and batches that found a full worker mailbox.",
-        status.undelivered(),
+        status.undelivered() + came.undelivered,
     );
     page.family(
         "grandstand_link_dropped_total",
@@ -84,8 +87,8 @@ fn shard(control: &Control, page: &mut Page) {
         "events",
         "Events a full worker mailbox did not take, by lane; the worker reads them from the log.",
     );
-    for ((_, lane), n) in LANES.iter().zip(status.dropped()) {
-        page.line("grandstand_link_dropped_total", &[("lane", lane)], n);
+    for ((_, lane), (n, behind)) in LANES.iter().zip(status.dropped().into_iter().zip(came.dropped)) {
+        page.line("grandstand_link_dropped_total", &[("lane", lane)], n + behind);
     }
     let (likes, tallies) = status.likes();
     page.one("grandstand_likes_total", COUNTER, "likes", "Likes made durable in rooms' totals.", likes);
@@ -151,7 +154,7 @@ fn link(control: &Control, page: &mut Page) {
         COUNTER,
         "batches",
         "Batches that came to a process where no worker wanted them.",
-        crossed.useless,
+        crossed.came.useless,
     );
     page.one(
         "grandstand_link_resets_total",
@@ -278,7 +281,7 @@ fn sockets(control: &Control, page: &mut Page) {
     for why in Refused::ALL {
         page.line("grandstand_gateway_streams_limited_total", &[("limit", why.name())], read(&m.refused[why as usize]));
     }
-    if let Some(limit) = control.deps.admission.view().limit {
+    if let Some(limit) = control.rate() {
         let help = "New streams taken a second; absent where there is no limit.";
         page.family("grandstand_gateway_admission_rate", GAUGE, "streams", help);
         page.line("grandstand_gateway_admission_rate", &[], limit.per_second);
@@ -444,27 +447,35 @@ fn times(control: &Control, page: &mut Page) {
     }
 }
 
-/// What the kernel says of this process; a line it does not tell is left out.
-fn process(page: &mut Page) {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // After the name, which may hold anything: state is field 3, utime and stime are 14 and 15, resident pages 24 (proc(5)).
-    let fields: Vec<&str> = stat.rsplit_once(')').map_or_else(Vec::new, |(_, rest)| rest.split_whitespace().collect());
-    let field = |n: usize| fields.get(n - 3).and_then(|f| f.parse::<u64>().ok());
-    if let (Some(user), Some(system)) = (field(14), field(15)) {
-        let ticks = rustix::param::clock_ticks_per_second().max(1);
-        page.family("process_cpu_seconds_total", COUNTER, "seconds", "CPU time, user and system.");
-        page.line("process_cpu_seconds_total", &[], (user + system) as f64 / ticks as f64);
-    }
-    if let Some(pages) = field(24) {
-        let bytes = pages * rustix::param::page_size() as u64;
-        page.one("process_resident_memory_bytes", GAUGE, "bytes", "Resident memory.", bytes);
-    }
-    if let Ok(open) = fs::read_dir("/proc/self/fd") {
-        page.one("process_open_fds", GAUGE, "fds", "Open descriptors.", open.count() as u64);
-    }
-    if let Some(most) = rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
-        page.one("process_max_fds", GAUGE, "fds", "Descriptors this process may open.", most);
-    }
+/// What the kernel says of each process of the server. Those with the usual names are of the one that answers, which holds the
+/// log; `process` is 0 for that one and a gateway's number and one for the others, `name` as operators know it.
+fn processes(control: &Control, page: &mut Page) {
+    let own = kernel::taken();
+    let seconds = |taken: Taken| taken.cpu_micros as f64 / 1e6;
+    page.family("process_cpu_seconds_total", COUNTER, "seconds", "CPU time, user and system.");
+    page.line("process_cpu_seconds_total", &[], seconds(own));
+    page.one("process_resident_memory_bytes", GAUGE, "bytes", "Resident memory.", own.resident_bytes);
+    page.one("process_open_fds", GAUGE, "fds", "Open descriptors.", own.descriptors);
+    page.one("process_max_fds", GAUGE, "fds", "Descriptors this process may open.", own.descriptors_max);
+    let gateways = control.deps.host.as_ref().map(|host| host.gateways()).unwrap_or_default();
+    let name_of_first = if control.deps.host.is_some() { "shard" } else { LOCAL };
+    let mut all = vec![("0".to_owned(), name_of_first.to_owned(), own)];
+    // At most PROCESSES_MAX, each number once: the newer link of a process ends the older.
+    all.extend(gateways.iter().map(|g| ((u32::from(g.process) + 1).to_string(), gateways::name(g.process), g.taken)));
+    let mut each = |name: &str, kind: &str, unit: &str, help: &str, value: &dyn Fn(Taken) -> f64| {
+        page.family(name, kind, unit, help);
+        for (number, called, taken) in &all {
+            page.line(name, &[("process", number.as_str()), ("name", called.as_str())], value(*taken));
+        }
+    };
+    let cpu = "CPU time of each process of the server, user and system.";
+    each("grandstand_process_cpu_seconds_total", COUNTER, "seconds", cpu, &seconds);
+    let memory = "Resident memory of each process of the server.";
+    each("grandstand_process_resident_memory_bytes", GAUGE, "bytes", memory, &|taken| taken.resident_bytes as f64);
+    let open = "Open descriptors of each process of the server.";
+    each("grandstand_process_open_fds", GAUGE, "fds", open, &|taken| taken.descriptors as f64);
+    let most = "Descriptors that each process of the server may open.";
+    each("grandstand_process_max_fds", GAUGE, "fds", most, &|taken| taken.descriptors_max as f64);
 }
 
 struct Page(String);

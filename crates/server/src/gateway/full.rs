@@ -4,7 +4,8 @@
 //! read, and refused in words that its client can read, a handful at a time; the rest queue for that. Other requests are
 //! served, so that an operator can look. Where other processes accept on the same port, the queue is emptied so and the
 //! listener then closes: the kernel deals new connections to the others, instead of one in so many to a process that takes
-//! nobody. It opens again below 95 %.
+//! nobody. It opens again below 95 %. A gateway that an operator empties closes its listener as well, as long as others take
+//! streams.
 //!
 //! The last resort is one spare descriptor, for when even those kept free are gone: it is given up, takes one who queues,
 //! answers without reading much, and is had back. One worker at a time may use it. The awkward case is another worker that
@@ -102,6 +103,31 @@ impl Worker {
             return;
         }
         tracing::warn!(worker = self.id.0, sockets = self.n_sockets(), "full: the listener is closed");
+        self.close_listeners();
+    }
+
+    /// This gateway is being emptied: where others take streams on the port, who comes back meets one of them. Whoever queues
+    /// here is taken first, and answered.
+    pub(super) fn close_listeners_if_leaving(&mut self) {
+        if !self.is_leaving() || self.listeners.is_empty() {
+            return;
+        }
+        for idx in 0..self.listeners.len() {
+            self.accept(idx);
+        }
+        // More than a turn's share queues: they are taken in the next turns, and this is tried again in a second.
+        if self.accept_at.is_none() {
+            tracing::info!(worker = self.id.0, "drained: the listener is closed");
+            self.close_listeners();
+        }
+    }
+
+    fn is_leaving(&self) -> bool {
+        let (settings, admission) = (&self.shared.settings, &self.shared.admission);
+        settings.shares_address && admission.is_draining() && admission.has_others()
+    }
+
+    fn close_listeners(&mut self) {
         for (mut listener, serves) in std::mem::take(&mut self.listeners) {
             if let Ok(address) = listener.local_addr() {
                 self.shut.push((address, serves));
@@ -113,7 +139,11 @@ impl Worker {
 
     /// Once a second, and when sockets were given up.
     pub(super) fn reopen_listeners(&mut self) {
-        if self.shut.is_empty() || self.draining || !reopens(self.n_sockets(), self.shared.settings.sockets_max) {
+        if self.shut.is_empty()
+            || self.draining
+            || self.is_leaving()
+            || !reopens(self.n_sockets(), self.shared.settings.sockets_max)
+        {
             return;
         }
         for (address, serves) in std::mem::take(&mut self.shut) {
@@ -132,7 +162,7 @@ impl Worker {
             }
         }
         if self.shut.is_empty() {
-            tracing::info!(worker = self.id.0, "there is room: the listener is open again");
+            tracing::info!(worker = self.id.0, "the listener is open again");
         }
     }
 

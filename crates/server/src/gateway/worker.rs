@@ -78,7 +78,7 @@ pub(super) struct Worker {
     poll: Poll,
     /// Each with what its connections may ask for. Empty: nobody new is taken.
     pub listeners: Vec<(TcpListener, Serves)>,
-    /// Listeners that were closed because the process is full.
+    /// Listeners that were closed because others take whoever comes.
     pub shut: Vec<(SocketAddr, Serves)>,
     mailbox: Arc<Mailbox<ToWorker>>,
     /// Pipes of HTTP/2 streams that did something.
@@ -119,7 +119,7 @@ pub(super) struct Worker {
     slice_at: Option<Mono>,
     stop_at: Option<Mono>,
     housekeeping_at: Mono,
-    accept_at: Option<Mono>,
+    pub(super) accept_at: Option<Mono>,
     /// When a failed accept was logged last.
     accept_said: Mono,
     /// Steps of handshakes that this turn may still make.
@@ -654,6 +654,7 @@ impl Worker {
         if self.now >= self.housekeeping_at {
             self.housekeeping_at = self.now + HOUSEKEEPING;
             self.reopen_listeners();
+            self.close_listeners_if_leaving();
             self.say_load();
             self.keep_refills();
             self.keep_rooms();

@@ -37,10 +37,11 @@ use super::{
     Won, WorkerId,
 };
 use crate::admission::Change;
+use crate::kernel::Taken;
 use crate::shedding;
 
 /// Grows with every change of what follows.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The longest frame: the largest answer of control and room for its head.
 pub const FRAME_MAX: usize = 16 << 20;
 const READ_BYTES: usize = 64 * 1024;
@@ -100,7 +101,7 @@ pub enum Up {
     Likes(Frame),
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Hello {
     pub version: u32,
     pub build: String,
@@ -108,6 +109,9 @@ pub struct Hello {
     pub process: u8,
     pub n_workers: u8,
     pub pid: u32,
+    /// What operators asked of it last, and of all gateways, as far as it knows.
+    pub order: Option<Order>,
+    pub whole: Option<Order>,
 }
 
 /// The figures of a gateway process, and what changed in its rooms since the last report.
@@ -116,10 +120,11 @@ pub struct Report {
     /// In the order of `Metrics::numbers`.
     pub numbers: Vec<u64>,
     pub link: LinkNumbers,
+    pub taken: Taken,
     pub rooms: Vec<RoomNumbers>,
 }
 
-/// What came over the link into one process.
+/// What came over the link into one process, since it started.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct LinkNumbers {
     pub batches: u64,
@@ -128,7 +133,33 @@ pub struct LinkNumbers {
     pub bytes: u64,
     /// Times the link was there.
     pub joined: u64,
+    /// What found a worker's mailbox full, and the events in it, in the order of `LANES`.
+    pub undelivered: u64,
+    pub dropped: [u64; LANES_COUNTED],
 }
+
+impl LinkNumbers {
+    fn all(&self) -> [u64; LINK_NUMBERS] {
+        let LinkNumbers { batches, useless, bytes, joined, undelivered, dropped: [priority, comments] } = *self;
+        [batches, useless, bytes, joined, undelivered, priority, comments]
+    }
+
+    fn of_all(all: [u64; LINK_NUMBERS]) -> LinkNumbers {
+        let [batches, useless, bytes, joined, undelivered, priority, comments] = all;
+        LinkNumbers { batches, useless, bytes, joined, undelivered, dropped: [priority, comments] }
+    }
+
+    pub fn add(&mut self, other: &LinkNumbers) {
+        let (mut sums, others) = (self.all(), other.all());
+        for (sum, n) in sums.iter_mut().zip(others) {
+            *sum = sum.saturating_add(n);
+        }
+        *self = LinkNumbers::of_all(sums);
+    }
+}
+
+const LANES_COUNTED: usize = crate::metrics::LANES.len();
+const LINK_NUMBERS: usize = 5 + LANES_COUNTED;
 
 /// A room in one process. `delivered` and `skipped` are since the process started.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -156,7 +187,7 @@ pub struct Elsewhere {
 /// What the shard process says.
 pub enum Down {
     /// The hello was taken; what follows is for this process.
-    Welcome,
+    Welcome(Share),
     /// It was not, and why.
     Refused(String),
     /// For one worker, or for all that the process's hub knows to want it.
@@ -167,6 +198,19 @@ pub enum Down {
     Elsewhere(Vec<Elsewhere>),
     /// What an operator asks of this gateway.
     Order(Order),
+    /// Another gateway came or went, or the rate was changed.
+    Share(Share),
+}
+
+/// A gateway's part of the rate of new streams.
+#[derive(Clone, Debug)]
+pub struct Share {
+    /// Gateways that share the rate.
+    pub of: u32,
+    /// Gateways beside this one that take streams.
+    pub others: u32,
+    /// The last change of the rate they share. `None`: it is the configured one.
+    pub whole: Option<Order>,
 }
 
 /// What an operator asked of a gateway.
@@ -216,6 +260,8 @@ pub fn write_up(up: &Up, out: &mut Vec<u8>) -> Result<(), Fault> {
             w.u8(hello.process);
             w.u8(hello.n_workers);
             w.u32(hello.pid);
+            w.opt(hello.order.as_ref(), Writer::order);
+            w.opt(hello.whole.as_ref(), Writer::order);
         }
         Up::Subscribe { worker, room } => {
             w.u8(2);
@@ -267,8 +313,11 @@ pub fn write_up(up: &Up, out: &mut Vec<u8>) -> Result<(), Fault> {
         Up::Report(report) => {
             w.u8(10);
             w.list(&report.numbers, |w, n| w.u64(*n));
-            let LinkNumbers { batches, useless, bytes, joined } = report.link;
-            for n in [batches, useless, bytes, joined] {
+            for n in report.link.all() {
+                w.u64(n);
+            }
+            let Taken { cpu_micros, resident_bytes, descriptors, descriptors_max } = report.taken;
+            for n in [cpu_micros, resident_bytes, descriptors, descriptors_max] {
                 w.u64(n);
             }
             w.list(&report.rooms, |w, room| {
@@ -321,6 +370,8 @@ pub fn read_up(bytes: &[u8]) -> Result<Up, Fault> {
             process: r.u8()?,
             n_workers: r.u8()?,
             pid: r.u32()?,
+            order: r.opt(Reader::order)?,
+            whole: r.opt(Reader::order)?,
         }),
         2 => Up::Subscribe { worker: r.worker()?, room: r.room()? },
         3 => Up::Unsubscribe { room: r.room()? },
@@ -347,7 +398,19 @@ pub fn read_up(bytes: &[u8]) -> Result<Up, Fault> {
         9 => Up::HttpGone { conn: r.conn()? },
         10 => Up::Report(Report {
             numbers: r.list(8, Reader::u64)?,
-            link: LinkNumbers { batches: r.u64()?, useless: r.u64()?, bytes: r.u64()?, joined: r.u64()? },
+            link: {
+                let mut all = [0; LINK_NUMBERS];
+                for n in &mut all {
+                    *n = r.u64()?;
+                }
+                LinkNumbers::of_all(all)
+            },
+            taken: Taken {
+                cpu_micros: r.u64()?,
+                resident_bytes: r.u64()?,
+                descriptors: r.u64()?,
+                descriptors_max: r.u64()?,
+            },
             // Text, two numbers, two long ones, who was seen.
             rooms: r.list(4 + 8 + 16 + 13, |r| {
                 Ok(RoomNumbers {
@@ -391,7 +454,10 @@ pub fn read_up(bytes: &[u8]) -> Result<Up, Fault> {
 /// Appends one frame. Errors: it would be above [`FRAME_MAX`]; nothing is appended then.
 pub fn write_down(down: &Down, out: &mut Vec<u8>) -> Result<(), Fault> {
     frame(out, |w| match down {
-        Down::Welcome => w.u8(1),
+        Down::Welcome(share) => {
+            w.u8(1);
+            w.share(share);
+        }
         Down::Refused(why) => {
             w.u8(2);
             w.text(why);
@@ -418,32 +484,13 @@ pub fn write_down(down: &Down, out: &mut Vec<u8>) -> Result<(), Fault> {
                 }
             });
         }
-        Down::Order(Order { what, change }) => {
+        Down::Order(order) => {
             w.u8(6);
-            match what {
-                Ordered::Admission(limit) => {
-                    w.u8(0);
-                    w.opt(limit.as_ref(), |w, limit| {
-                        w.u32(limit.per_second);
-                        w.u32(limit.burst);
-                    });
-                }
-                Ordered::Drain(over) => {
-                    w.u8(1);
-                    w.duration(*over);
-                }
-                Ordered::Shedding(shedding::Order { cap, expected }) => {
-                    w.u8(2);
-                    w.opt(cap.as_ref(), |w, (cap_milli, lasts)| {
-                        w.u64(*cap_milli);
-                        w.duration(*lasts);
-                    });
-                    w.opt(expected.as_ref(), |w, lasts| w.duration(*lasts));
-                }
-            }
-            w.text(change.by.as_str());
-            w.text(&change.justification);
-            w.u64(change.at.0);
+            w.order(order);
+        }
+        Down::Share(share) => {
+            w.u8(7);
+            w.share(share);
         }
     })
 }
@@ -452,7 +499,7 @@ pub fn write_down(down: &Down, out: &mut Vec<u8>) -> Result<(), Fault> {
 pub fn read_down(bytes: &[u8]) -> Result<Down, Fault> {
     let mut r = Reader(bytes);
     let down = match r.u8()? {
-        1 => Down::Welcome,
+        1 => Down::Welcome(r.share()?),
         2 => Down::Refused(r.text()?.to_owned()),
         3 => Down::Mail(r.worker()?, r.mail()?),
         4 => Down::Status(Status {
@@ -469,18 +516,8 @@ pub fn read_down(bytes: &[u8]) -> Result<Down, Fault> {
             let (room, viewers, held) = (r.room()?, r.u32()?, r.u32()?);
             Ok(Elsewhere { room, viewers, held, people: r.u32()?, counted: r.u32()? })
         })?),
-        6 => Down::Order(Order {
-            what: match r.u8()? {
-                0 => Ordered::Admission(r.opt(|r| Ok(Limit { per_second: r.u32()?, burst: r.u32()? }))?),
-                1 => Ordered::Drain(r.duration()?),
-                2 => Ordered::Shedding(shedding::Order {
-                    cap: r.opt(|r| Ok((r.u64()?, r.duration()?)))?,
-                    expected: r.opt(Reader::duration)?,
-                }),
-                _ => return Err(Fault::Field),
-            },
-            change: Change { by: r.user()?, justification: r.text()?.to_owned(), at: Wall(r.u64()?) },
-        }),
+        6 => Down::Order(r.order()?),
+        7 => Down::Share(r.share()?),
         _ => return Err(Fault::Field),
     };
     r.end().map(|()| down)
@@ -1286,6 +1323,7 @@ impl<'a> Reader<'a> {
     }
 }
 
+mod operators;
 mod peers;
 #[cfg(test)]
 mod tests;

@@ -29,14 +29,13 @@ use grandstand_core::reject::{Code, Reject};
 use grandstand_core::time::Mono;
 use grandstand_wire::codes::ErrorCode;
 
-use super::codec::{
-    self, Down, Elsewhere, Frames, Hello, LinkNumbers, Order, Ordered, Report, RoomNumbers, Status, Up,
-};
+use super::codec::{self, Down, Elsewhere, Frames, Hello, LinkNumbers, Order, Report, RoomNumbers, Status, Up};
+use super::share::{Asked, Orders};
 use super::{
     ConnKey, Full, HttpFlow, HttpPart, HttpRequest, PROCESSES_MAX, Piece, ReadRefused, ReplyTo, Seen, ShardHandle,
     Tallies, ToWorker, WORKERS_A_PROCESS_MAX, WorkerId,
 };
-use crate::clock;
+use crate::kernel::Taken;
 use crate::metrics::Metrics;
 
 /// The socket's name in the data folder.
@@ -93,7 +92,6 @@ pub struct Host {
     past: Mutex<Past>,
     batches: AtomicU64,
     resets: AtomicU64,
-    /// The last order of each process, and the last of shedding, as long as the process is the one that was given it.
     orders: Mutex<Orders>,
     /// A process went: the others are told at once what is left.
     went: AtomicBool,
@@ -112,7 +110,7 @@ struct Sum {
 #[derive(Default)]
 struct Past {
     numbers: Vec<u64>,
-    useless: u64,
+    link: LinkNumbers,
     /// By number, processes that lost their link and may live: they come back with all they ever counted.
     left: HashMap<u8, Left>,
 }
@@ -120,7 +118,7 @@ struct Past {
 struct Left {
     pid: u32,
     numbers: Vec<u64>,
-    useless: u64,
+    link: LinkNumbers,
     counted: HashMap<RoomId, (u64, u64)>,
 }
 
@@ -133,8 +131,8 @@ pub struct Crossed {
     pub joined: u64,
     /// Batches given to links: each once to a process.
     pub batches: u64,
-    /// Batches that arrived where no worker wanted them.
-    pub useless: u64,
+    /// What came over the links, by the processes' own count.
+    pub came: LinkNumbers,
     /// Links given up because they were too far behind.
     pub resets: u64,
 }
@@ -148,6 +146,7 @@ pub struct Gateway {
     pub pid: u32,
     /// As of its last report.
     pub metrics: Metrics,
+    pub taken: Taken,
     /// The last thing an operator asked of it, and when.
     pub order: Option<(Order, Mono)>,
     /// The same of shedding, which stands beside it.
@@ -258,10 +257,7 @@ impl Host {
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Link>> {
-        let links = self.links.read().expect("no holder of this lock can panic");
-        let mut all: Vec<_> = links.values().cloned().collect();
-        all.sort_by_key(|link| link.hello.process);
-        all
+        sorted(&self.links.read().expect("no holder of this lock can panic"))
     }
 
     fn link(&self, worker: WorkerId) -> Option<Arc<Link>> {
@@ -409,8 +405,6 @@ impl Host {
             flows: Mutex::default(),
             reported: Mutex::new(reported),
         });
-        let _ = link.put(Down::Welcome);
-        let _ = link.put(Down::Status(status_of(&deps.shard)));
         let writer = (self.clone(), link.clone(), writers);
         thread::Builder::new().name("link-writer".to_owned()).spawn(move || {
             let (host, link, mut socket) = writer;
@@ -419,6 +413,9 @@ impl Host {
             }
         })?;
         links.insert(serial, link.clone());
+        // Nobody else can find it yet, so this is the first it hears.
+        self.welcome(&sorted(&links), &link);
+        let _ = link.put(Down::Status(status_of(&deps.shard)));
         Ok(link)
     }
 
@@ -512,6 +509,7 @@ impl Host {
         }
         let _ = link.socket.shutdown(std::net::Shutdown::Both);
         link.close();
+        self.share_out();
         link.shard.gone(link.home());
         link.close_flows();
         self.went.store(true, Ordering::Release);
@@ -578,27 +576,21 @@ impl Host {
 
     /// The processes that are linked, in order.
     pub fn gateways(&self) -> Vec<Gateway> {
-        let orders = self.orders.lock().expect("no holder of this lock can panic").clone();
+        let links = self.all();
+        let orders = self.orders();
         let gateway = |link: Arc<Link>| {
             let Hello { process, pid, .. } = link.hello;
-            let order = |of_shedding| {
-                let order = orders.get(&(process, of_shedding)).filter(|(whose, ..)| *whose == pid);
-                order.map(|(_, order, since)| (order.clone(), *since))
-            };
-            let metrics = Metrics::of_numbers(&link.reported().report.numbers);
-            Gateway { process, pid, metrics, order: order(false), shedding: order(true) }
+            let order = |what| orders.of(what, &link.hello).map(|(order, since)| (order.clone(), since));
+            let reported = link.reported();
+            let metrics = Metrics::of_numbers(&reported.report.numbers);
+            let taken = reported.report.taken;
+            Gateway { process, pid, metrics, taken, order: order(Asked::Streams), shedding: order(Asked::Shedding) }
         };
-        self.all().into_iter().map(gateway).collect()
+        links.into_iter().map(gateway).collect()
     }
 
-    /// Gives an operator's order to a gateway. Errors: it is not linked.
-    pub fn order(&self, process: u8, order: Order) -> Result<(), Away> {
-        let link = self.all().into_iter().find(|link| link.hello.process == process).ok_or(Away)?;
-        link.put(Down::Order(order.clone())).map_err(|_| Away)?;
-        let mut orders = self.orders.lock().expect("no holder of this lock can panic");
-        let of_shedding = matches!(order.what, Ordered::Shedding(_));
-        orders.insert((process, of_shedding), (link.hello.pid, order, clock::mono()));
-        Ok(())
+    pub(super) fn orders(&self) -> std::sync::MutexGuard<'_, Orders> {
+        self.orders.lock().expect("no holder of this lock can panic")
     }
 
     /// What this process and all gateway processes counted, those that are gone too, in the order of `Metrics::numbers`.
@@ -623,15 +615,26 @@ impl Host {
     pub fn crossed(&self) -> Crossed {
         let links = self.links.read().expect("no holder of this lock can panic");
         let past = self.past();
-        let gone = past.useless + past.left.values().map(|left| left.useless).sum::<u64>();
+        let mut came = past.link;
+        let there = links.values().map(|l| l.reported().report.link);
+        for numbers in past.left.values().map(|left| left.link).chain(there) {
+            came.add(&numbers);
+        }
         Crossed {
             processes: links.values().map(|l| l.hello.process).collect::<HashSet<_>>().len() as u64,
             joined: self.serial.load(Ordering::Relaxed),
             batches: self.batches.load(Ordering::Relaxed),
-            useless: gone + links.values().map(|l| l.reported().report.link.useless).sum::<u64>(),
+            came,
             resets: self.resets.load(Ordering::Relaxed),
         }
     }
+}
+
+/// By process.
+fn sorted(links: &HashMap<u16, Arc<Link>>) -> Vec<Arc<Link>> {
+    let mut all: Vec<_> = links.values().cloned().collect();
+    all.sort_by_key(|link| link.hello.process);
+    all
 }
 
 fn add_all(sums: &mut Vec<u64>, numbers: &[u64]) {
@@ -679,7 +682,7 @@ impl Past {
         let left = Left {
             pid: link.hello.pid,
             numbers: Metrics::counted(&reported.report.numbers),
-            useless: reported.report.link.useless,
+            link: reported.report.link,
             counted: reported.counted.clone(),
         };
         drop(reported);
@@ -692,8 +695,7 @@ impl Past {
     fn back(&mut self, hello: &Hello) -> Reported {
         match self.left.remove(&hello.process) {
             Some(left) if left.pid == hello.pid => {
-                let link = LinkNumbers { useless: left.useless, ..LinkNumbers::default() };
-                let report = Report { numbers: left.numbers, link, rooms: Vec::new() };
+                let report = Report { numbers: left.numbers, link: left.link, ..Report::default() };
                 Reported { report, counted: left.counted, ..Reported::default() }
             }
             Some(left) => {
@@ -705,7 +707,7 @@ impl Past {
     }
 
     fn end(&mut self, left: &Left) {
-        self.useless += left.useless;
+        self.link.add(&left.link);
         add_all(&mut self.numbers, &left.numbers);
     }
 }
@@ -727,6 +729,10 @@ impl Link {
 
     fn home(&self) -> WorkerId {
         WorkerId(u32::from(self.serial) << 16 | WorkerId::of(self.hello.process, 0).0 | HOME)
+    }
+
+    pub(super) fn hello(&self) -> &Hello {
+        &self.hello
     }
 
     /// The first worker of the process.
@@ -907,7 +913,8 @@ mod tests {
     /// Process 0 as `pid`, which says what it counted since it started.
     fn link(folder: &Path, pid: u32, accepted: u64, viewers: u32) -> UnixStream {
         let build = env!("CARGO_PKG_VERSION").to_owned();
-        let hello = Hello { version: codec::VERSION, build, process: 0, n_workers: 1, pid };
+        let (order, whole) = (None, None);
+        let hello = Hello { version: codec::VERSION, build, process: 0, n_workers: 1, pid, order, whole };
         let metrics = Metrics::new();
         metrics.accepted.store(accepted, Ordering::Relaxed);
         let room = RoomId::parse("a").unwrap();
@@ -915,6 +922,7 @@ mod tests {
             numbers: metrics.numbers(),
             link: LinkNumbers { useless: accepted, ..LinkNumbers::default() },
             rooms: vec![RoomNumbers { room, viewers, held: 0, delivered: accepted, skipped: 0, seen: Seen::default() }],
+            ..Report::default()
         };
         let mut out = Vec::new();
         codec::write_up(&Up::Hello(hello), &mut out).unwrap();
@@ -943,7 +951,7 @@ mod tests {
         let sums = || {
             (
                 Metrics::of_numbers(&stage.host.numbers(&Metrics::new())).accepted.into_inner(),
-                stage.host.crossed().useless,
+                stage.host.crossed().came.useless,
             )
         };
         // The same process three times, and another one in its place.

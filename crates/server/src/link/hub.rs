@@ -29,16 +29,17 @@ use grandstand_wire::http::retry_after;
 use grandstand_wire::problem;
 use http::HeaderValue;
 
-use super::codec::{self, Down, Elsewhere, Frames, Hello, LinkNumbers, Order, Ordered, Report, RoomNumbers, Up};
+use super::codec::{self, Down, Elsewhere, Frames, Hello, LinkNumbers, Order, Ordered, Report, RoomNumbers, Share, Up};
 use super::host::SILENCE;
 use super::likes::{LikeBox, RoomTotals};
 use super::{
     ConnKey, Delay, Fetch, HttpPart, HttpRequest, OVERLOADED, Overloaded, Piece, ReplyTo, Seen, ShardStatus, Tallies,
     ToWorker, Unheard, WorkerId, Workers,
 };
-use crate::admission::Admission;
+use crate::admission::{self, Admission};
 use crate::auth::door::{self, Origin};
 use crate::clock;
+use crate::kernel;
 use crate::metrics::{Metrics, add};
 
 /// What may wait to be written: past it, what is asked is refused.
@@ -70,6 +71,8 @@ pub struct Hub {
     metrics: Arc<Metrics>,
     tallies: Tallies,
     admission: Arc<Admission>,
+    /// The last that operators asked of this gateway, and of all: a new process with the log learns it from here.
+    orders: Mutex<(Option<Order>, Option<Order>)>,
     state: Mutex<State>,
     /// Something is to be written, or the link's state changed.
     came: Condvar,
@@ -173,6 +176,7 @@ pub fn start(
         metrics,
         tallies,
         admission,
+        orders: Mutex::default(),
         state: Mutex::new(state),
         came: Condvar::new(),
         stop: AtomicBool::new(false),
@@ -328,12 +332,15 @@ impl Hub {
         let mut socket = UnixStream::connect(&self.settings.path)?;
         socket.set_read_timeout(Some(CONNECT_WAIT))?;
         socket.set_write_timeout(Some(SILENCE))?;
+        let (order, whole) = self.orders.lock().expect("no holder of this lock can panic").clone();
         let hello = Hello {
             version: codec::VERSION,
             build: env!("CARGO_PKG_VERSION").to_owned(),
             process: self.settings.process,
             n_workers: self.settings.n_workers,
             pid: std::process::id(),
+            order,
+            whole,
         };
         let mut out = Vec::new();
         codec::write_up(&Up::Hello(hello), &mut out).map_err(broken)?;
@@ -345,7 +352,10 @@ impl Hub {
             }
             let Some(frame) = frames.whole().map_err(broken)? else { continue };
             match codec::read_down(frame).map_err(broken)? {
-                Down::Welcome => break,
+                Down::Welcome(share) => {
+                    self.admission.join(self.taken(share), clock::mono());
+                    break;
+                }
                 Down::Refused(why) => return Err(std::io::Error::new(ErrorKind::InvalidData, why)),
                 _ => return Err(std::io::Error::new(ErrorKind::InvalidData, "something before the welcome")),
             }
@@ -459,7 +469,10 @@ impl Hub {
                 useless: self.useless.load(Ordering::Relaxed),
                 bytes: self.bytes.load(Ordering::Relaxed),
                 joined: self.joined.load(Ordering::Relaxed),
+                undelivered: self.status.undelivered(),
+                dropped: self.status.dropped(),
             },
+            taken: kernel::taken(),
             rooms: reporter.changed(&self.tallies),
         }
     }
@@ -496,10 +509,18 @@ impl Hub {
 
     // ---- what the shard says ------------------------------------------------------------------------------------
 
+    /// What a share says to this gateway; the order in it is kept.
+    fn taken(&self, share: Share) -> admission::Share {
+        let taken = admission::Share { of: share.of, others: share.others, limit: share.limit() };
+        self.orders.lock().expect("no holder of this lock can panic").1 = share.whole;
+        taken
+    }
+
     fn heard(&self, down: Down) {
         match down {
             // Said once, at the start.
-            Down::Welcome | Down::Refused(_) => {}
+            Down::Welcome(_) | Down::Refused(_) => {}
+            Down::Share(share) => self.admission.share(self.taken(share), clock::mono()),
             Down::Status(status) => {
                 self.status.set_durability(status.durability);
                 self.status.set_head(status.head);
@@ -521,7 +542,12 @@ impl Hub {
                     }
                 }
             }
-            Down::Order(Order { what, change }) => {
+            Down::Order(order) => {
+                // A cap of shedding ends by itself, before long.
+                if !matches!(order.what, Ordered::Shedding(_)) {
+                    self.orders.lock().expect("no holder of this lock can panic").0 = Some(order.clone());
+                }
+                let Order { what, change } = order;
                 let now = clock::mono();
                 match what {
                     Ordered::Admission(limit) => self.admission.change(limit, change, now),

@@ -22,10 +22,11 @@ use grandstand_core::viewer::resume::{self, Reason};
 use grandstand_core::viewer::walk::Skipped;
 
 use super::{
-    Down, Elsewhere, FRAME_MAX, Fault, Frames, Hello, LinkNumbers, Order, Ordered, Report, RoomNumbers, Status, Up,
-    VERSION, read_down, read_up, write_down, write_up,
+    Down, Elsewhere, FRAME_MAX, Fault, Frames, Hello, LinkNumbers, Order, Ordered, Report, RoomNumbers, Share, Status,
+    Up, VERSION, read_down, read_up, write_down, write_up,
 };
 use crate::admission::Change;
+use crate::kernel::Taken;
 use crate::link::peers::To;
 use crate::link::{
     Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, Seen, ToWorker,
@@ -148,9 +149,11 @@ fn ups() -> Vec<Up> {
     let many = vec![RoomNumbers { room: room(), viewers: 1, held: 2, delivered: 1, skipped: 0, seen: seen(2_000) }];
     let users = vec![(UserId::parse("u").unwrap(), 7), (UserId::parse("zoë").unwrap(), u32::MAX)];
     let likes = [RoomLikes { room: room(), kinds: vec![(LikeKind::plain(), users)] }].into();
-    let link = LinkNumbers { batches: 1, useless: 2, bytes: 3, joined: 4 };
+    let link = LinkNumbers { batches: 1, useless: 2, bytes: 3, joined: 4, undelivered: 5, dropped: [6, 7] };
+    let taken = Taken { cpu_micros: 1, resident_bytes: 2, descriptors: 3, descriptors_max: u64::MAX };
     vec![
-        Up::Hello(Hello { version: VERSION, build: "0.1.0".into(), process: 63, n_workers: 254, pid: 7 }),
+        Up::Hello(hello(None, None)),
+        Up::Hello(hello(Some(order(Ordered::Drain(Duration::ZERO))), Some(order(Ordered::Admission(None))))),
         Up::Subscribe { worker: WorkerId::of(63, 253), room: room() },
         Up::Unsubscribe { room: room() },
         Up::Publish { conn: conn(), request: 1, publish: Box::new(publish) },
@@ -163,8 +166,8 @@ fn ups() -> Vec<Up> {
         Up::Pass { to: To::Worker(WorkerId::of(1, 2)), mail: renew() },
         Up::Pass { to: To::Worker(WorkerId::of(1, 2)), mail: renewed(None) },
         Up::Pass { to: To::Others, mail: ToWorker::EndLine { line: 7 } },
-        Up::Report(Report { numbers: vec![0, u64::MAX], link, rooms }),
-        Up::Report(Report { numbers: vec![], link, rooms: many }),
+        Up::Report(Report { numbers: vec![0, u64::MAX], link, taken, rooms }),
+        Up::Report(Report { numbers: vec![], link, taken, rooms: many }),
         Up::Likes(Frame { from: Some((u64::MAX, 1)), rooms: likes }),
     ]
 }
@@ -232,28 +235,33 @@ fn mails() -> Vec<ToWorker> {
     all
 }
 
-fn order(what: Ordered) -> Down {
+fn order(what: Ordered) -> Order {
     let change = Change { by: UserId::parse("ops").unwrap(), justification: "kick-off".into(), at: Wall(5) };
-    Down::Order(Order { what, change })
+    Order { what, change }
+}
+
+fn hello(order: Option<Order>, whole: Option<Order>) -> Hello {
+    Hello { version: VERSION, build: "0.1.0".into(), process: 63, n_workers: 254, pid: 7, order, whole }
 }
 
 fn downs() -> Vec<Down> {
     let status = Status { ready: true, no_space: false, head: at(3), epoch: None, durability: "interval" };
     let elsewhere = vec![Elsewhere { room: room(), viewers: u32::MAX, held: 0, people: 7, counted: 8 }];
     let fixed = [
-        Down::Welcome,
+        Down::Welcome(Share { of: 1, others: 0, whole: None }),
+        Down::Share(Share { of: u32::MAX, others: 3, whole: Some(order(Ordered::Admission(None))) }),
         Down::Refused("another build".into()),
         Down::Status(Status { epoch: Epoch::new(7), ..status.clone() }),
         Down::Status(status),
         Down::Elsewhere(elsewhere),
-        order(Ordered::Admission(None)),
-        order(Ordered::Admission(Some(Limit { per_second: 0, burst: 1 }))),
-        order(Ordered::Drain(Duration::from_secs(3_600))),
-        order(Ordered::Shedding(shedding::Order::default())),
-        order(Ordered::Shedding(shedding::Order {
+        Down::Order(order(Ordered::Admission(None))),
+        Down::Order(order(Ordered::Admission(Some(Limit { per_second: 0, burst: 1 })))),
+        Down::Order(order(Ordered::Drain(Duration::from_secs(3_600)))),
+        Down::Order(order(Ordered::Shedding(shedding::Order::default()))),
+        Down::Order(order(Ordered::Shedding(shedding::Order {
             cap: Some((500, Duration::from_secs(900))),
             expected: Some(Duration::from_secs(1)),
-        })),
+        }))),
     ];
     fixed.into_iter().chain(mails().into_iter().map(|mail| Down::Mail(WorkerId::of(1, 2), mail))).collect()
 }
