@@ -1,10 +1,13 @@
 //! HTTP/2 on the TLS port: curl as any viewer and caller, beside WebSockets on the same port; one connection's streams beside
 //! each other; and the inputs of threats, from a client without manners.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
 use serde_json::{Value, json};
 
 use crate::http2_raw::{
@@ -12,7 +15,7 @@ use crate::http2_raw::{
     SETTINGS, STREAM_WINDOW, WINDOW_UPDATE, frame, header,
 };
 use crate::processes::{kill, shard_pid};
-use crate::support::{LIMIT, Server};
+use crate::support::{LIMIT, Server, Wire, connected};
 use crate::tls::{metric, secure};
 use crate::viewer::{Rung, Viewer};
 
@@ -189,6 +192,45 @@ fn without_the_setting_nobody_is_offered_http2_and_without_tls_it_refuses_to_sta
     let out = plain.command(&[]).stderr(Stdio::piped()).output().expect("it can be started");
     let said = String::from_utf8_lossy(&out.stderr);
     assert!(!out.status.success() && said.contains("http2: is chosen in the TLS handshake"), "{said}");
+}
+
+/// What is spoken with one who offers both.
+fn agreed(server: &Server) -> Option<Vec<u8>> {
+    let mut trust = ClientConfig::clone(server.trust.as_ref().expect("the server speaks TLS"));
+    trust.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    match Wire::tls(server.addr, &Arc::new(trust)).expect("the server accepts") {
+        Wire::Tls(tls) => tls.conn.alpn_protocol().map(<[u8]>::to_vec),
+        Wire::Plain(_) => None,
+    }
+}
+
+#[test]
+fn who_comes_while_512_handshakes_are_under_way_is_spoken_to_in_http1() {
+    // One worker: each has its own places.
+    let server = with_http2(&["--set", "workers=1"]);
+    assert_eq!(agreed(&server).as_deref(), Some(&b"h2"[..]));
+    // A hello that offers HTTP/2, and no word after it.
+    let mut trust = ClientConfig::clone(server.trust.as_ref().expect("the server speaks TLS"));
+    trust.alpn_protocols = vec![b"h2".to_vec()];
+    let name = ServerName::try_from("localhost").expect("a name");
+    let mut hello = Vec::new();
+    ClientConnection::new(Arc::new(trust), name).expect("a session").write_tls(&mut hello).expect("bytes");
+    let mut stalled = Vec::new();
+    let end = Instant::now() + LIMIT;
+    // Each loses its place after a while: others take it.
+    while agreed(&server).as_deref() != Some(&b"http/1.1"[..]) {
+        assert!(Instant::now() < end, "{} stalled handshakes take no place", stalled.len());
+        for _ in 0..64 {
+            let mut socket = connected(server.addr).expect("a connection");
+            socket.write_all(&hello).expect("sent");
+            stalled.push(socket);
+        }
+    }
+    assert!(stalled.len() >= 512, "after {} already", stalled.len());
+    drop(stalled);
+    while agreed(&server).as_deref() != Some(&b"h2"[..]) {
+        assert!(Instant::now() < end, "places are not given back");
+    }
 }
 
 #[test]

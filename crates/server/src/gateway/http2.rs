@@ -14,9 +14,11 @@
 //! Why this way: docs/decisions/0018-http2.md.
 
 mod exchange;
+mod keeping;
 
 use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
@@ -24,18 +26,21 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
+use grandstand_core::rng::Rng;
 use h2::server::{Connection, SendResponse};
 use h2::{Ping, PingPong, Reason, RecvStream};
 use rustls::server::Acceptor;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::LazyConfigAcceptor;
 
+use self::keeping::{Act, Keeping, Seen};
 use super::Shared;
 use super::conn::Caller;
 use super::meter::{Gauge, Metered};
 use super::pipe::Bell;
+use crate::clock;
 use crate::metrics::add;
 
 /// Handshakes begun and not done, those on their way from the loop among them: with 0.3 ms for a signature all are answered
@@ -61,13 +66,6 @@ const RESET_UNSEEN_MAX: usize = 20;
 const RESET_BY_FAULT_MAX: usize = 100;
 /// Small DATA frames nobody has read yet, by their overhead. Source: RUSTSEC-2026-0258; h2's own.
 const SMALL_DATA_BUDGET: usize = 25_600;
-/// A connection that says nothing for the first is asked whether it is there, and ends after the second.
-const QUIET_ASK: Duration = Duration::from_secs(15);
-const QUIET_MAX: Duration = Duration::from_secs(35);
-/// A connection without a stream ends, as one of HTTP/1.1 does between two requests.
-const IDLE_WAIT: Duration = Duration::from_secs(75);
-/// How often a connection looks at its clock, and at a paced drain.
-const TICK: Duration = Duration::from_secs(5);
 /// For the last frames of a connection that ends against its peer's will.
 const LEAVE_WAIT: Duration = Duration::from_secs(2);
 /// For what connections still write after the workers have ended.
@@ -229,15 +227,18 @@ async fn converse(
     let mut pings = connection.ping_pong().expect("it is taken once");
     // One more holder for each stream.
     let streams = Arc::new(());
-    let (mut heard, mut heard_at, mut asked, mut busy_at) = (0, Instant::now(), false, Instant::now());
-    let mut goes = false;
-    let mut tick = interval(TICK);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut leaves = false;
+    let admission = &hall.shared.admission;
+    let began = clock::mono();
+    // Ports and moments differ; the lots of a crowd need no more.
+    let lot = Rng::new(began.0 ^ u64::from(caller.peer.port()) << 40).below(1_000_000) as u32;
+    let mut keeping = Keeping::new(lot, began);
+    let mut look = pin!(sleep(Duration::ZERO));
     loop {
         tokio::select! {
             next = next(&mut connection, &mut pings, gauge) => match next {
                 Ok(Some((request, respond))) => {
-                    busy_at = Instant::now();
+                    keeping.busy(clock::mono());
                     tokio::spawn(exchange::carry(hall.clone(), caller, request, respond, streams.clone()));
                 }
                 Ok(None) => return,
@@ -249,31 +250,25 @@ async fn converse(
                     return;
                 }
             },
-            changed = leaving.changed(), if !goes => {
+            changed = leaving.changed(), if !leaves => {
                 // The sender falls after it has spoken.
                 let _ = changed;
-                goes = true;
-                connection.graceful_shutdown();
-            }
-            now = tick.tick() => {
-                if gauge.heard() != heard {
-                    (heard, heard_at, asked) = (gauge.heard(), now, false);
-                }
-                let quiet = now.duration_since(heard_at);
-                if quiet >= QUIET_MAX {
-                    return;
-                }
-                if quiet >= QUIET_ASK && !asked {
-                    asked = pings.send_ping(Ping::opaque()).is_ok();
-                }
-                if Arc::strong_count(&streams) > 1 {
-                    busy_at = now;
-                }
-                let idle = now.duration_since(busy_at) >= IDLE_WAIT;
-                if !goes && (idle || hall.shared.admission.is_draining()) {
-                    goes = true;
+                leaves = true;
+                if keeping.go() {
                     connection.graceful_shutdown();
                 }
+            }
+            () = &mut look => {
+                let (now, drain) = (clock::mono(), admission.drain().filter(|_| admission.is_draining()));
+                let has_streams = Arc::strong_count(&streams) > 1;
+                match keeping.look(Seen { heard: gauge.heard(), has_streams, drain }, now) {
+                    Act::Wait => {}
+                    // One that is still on its way is answered like a new one.
+                    Act::Ask => drop(pings.send_ping(Ping::opaque())),
+                    Act::Go => connection.graceful_shutdown(),
+                    Act::End => return,
+                }
+                look.as_mut().reset(Instant::now() + keeping.next(drain, now));
             }
         }
     }
@@ -298,4 +293,27 @@ async fn next(
         Poll::Pending
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::sync::{Semaphore, mpsc, oneshot};
+
+    use super::{HANDSHAKES_MAX, Http2};
+
+    #[test]
+    fn handshakes_have_512_places_and_none_in_a_drain() {
+        let (arrivals, _from_loop) = mpsc::channel(HANDSHAKES_MAX);
+        let (_alive, _) = oneshot::channel();
+        let places = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+        let mut http2 = Http2 { arrivals: Some(arrivals), places, _alive };
+        let mut held: Vec<_> = (0..512).map(|n| http2.place().unwrap_or_else(|| panic!("no place {n}"))).collect();
+        assert!(http2.place().is_none());
+        drop(held.pop());
+        assert!(http2.place().is_some());
+        http2.drain();
+        assert!(http2.place().is_none());
+    }
 }
