@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::addresses::Told;
 use crate::retry::End;
 
 /// One event: the members the client itself acts on, and the whole as it came.
@@ -33,6 +34,7 @@ pub struct Members {
     pub cursor: Option<u64>,
     pub resumed: Option<bool>,
     pub snapshot_url: Option<String>,
+    pub endpoints: Option<Told>,
 }
 
 impl Event {

@@ -9,6 +9,7 @@ use std::time::Instant;
 use grandstand_wire::sse;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
+use crate::addresses::{Addresses, is_elsewhere};
 use crate::event::Event;
 use crate::http::{Reply, read_head};
 use crate::retry::{End, Next, Retry};
@@ -23,7 +24,7 @@ pub enum Transport {
 
 /// One room, followed.
 pub struct Feed {
-    endpoint: Endpoint,
+    addresses: Addresses,
     room: String,
     token: Option<String>,
     transport: Transport,
@@ -68,7 +69,7 @@ impl Feed {
         cursor: Option<u64>,
     ) -> Feed {
         Feed {
-            endpoint: endpoint.clone(),
+            addresses: Addresses::new(endpoint),
             room: room.to_owned(),
             token: token.map(str::to_owned),
             transport,
@@ -152,6 +153,9 @@ impl Feed {
                         self.link = None;
                         self.ended = Some(end);
                     }
+                    if event.kind() == "hello" {
+                        self.addresses.take(event.members.endpoints.as_ref());
+                    }
                     self.queue.push_back(event);
                 }
                 Ok(())
@@ -172,15 +176,25 @@ impl Feed {
     async fn connect(&self) -> Result<Link, Fault> {
         let room = segment(&self.room);
         let open = Open { token: self.token.as_deref(), last_event_id: self.cursor };
-        match self.transport {
-            Transport::WebSocket => {
-                let socket = Socket::open(&self.endpoint, &format!("/v1/rooms/{room}/stream"), &open).await?;
-                Ok(Link::WebSocket(Box::new(socket)))
-            }
-            Transport::Sse => {
-                Stream::open(&self.endpoint, &format!("/v1/rooms/{room}/sse"), &open).await.map(Link::Sse)
+        let mut unreached = None;
+        let all: Vec<&Endpoint> = match self.transport {
+            Transport::WebSocket => self.addresses.websocket(self.n_connections).collect(),
+            Transport::Sse => self.addresses.sse(self.n_connections).collect(),
+        };
+        for endpoint in all {
+            let opened = match self.transport {
+                Transport::WebSocket => {
+                    let socket = Socket::open(endpoint, &format!("/v1/rooms/{room}/stream"), &open).await;
+                    socket.map(|socket| Link::WebSocket(Box::new(socket)))
+                }
+                Transport::Sse => Stream::open(endpoint, &format!("/v1/rooms/{room}/sse"), &open).await.map(Link::Sse),
+            };
+            match opened {
+                Err(fault) if is_elsewhere(&fault) => unreached = Some(fault),
+                opened => return opened,
             }
         }
+        Err(unreached.expect("home is always tried"))
     }
 }
 

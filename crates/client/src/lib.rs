@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Endpoint   where the server is, and for https whose certificates are believed
+//! Addresses  where each transport is reached, as the server tells it
 //! Http       one keep-alive connection for calls: snapshot, score-event, room PUT
 //! Feed       one followed room; reconnects by the close-range rules and resumes from its cursor
 //! Publisher  one connection that publishes; retries with the same key until each comment is answered
@@ -10,6 +11,7 @@
 //! What it must never do: give a comment a second key, or resume from anywhere but the last cursor it was given.
 #![forbid(unsafe_code)]
 
+pub mod addresses;
 pub mod event;
 pub mod feed;
 pub mod gift;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::addresses::{Addresses, is_elsewhere};
 use crate::event::Event;
 use crate::retry::{End, Next, Retry};
 use crate::socket::{Open, Socket, Turn};
@@ -102,7 +103,7 @@ impl Publisher {
     ) -> (Publisher, tokio::task::JoinHandle<Result<Tally, Fault>>) {
         let (queue, orders) = mpsc::channel(inflight.max(1));
         let task = Task {
-            endpoint: endpoint.clone(),
+            addresses: Addresses::new(endpoint),
             path: format!("/v1/rooms/{}/stream", segment(room)),
             token: token.to_owned(),
             inflight: inflight.max(1),
@@ -128,7 +129,7 @@ impl Publisher {
 }
 
 struct Task {
-    endpoint: Endpoint,
+    addresses: Addresses,
     path: String,
     token: String,
     inflight: usize,
@@ -148,8 +149,7 @@ struct Task {
 impl Task {
     async fn run(mut self) -> Result<Tally, Fault> {
         let ended = loop {
-            let open = Open { token: Some(&self.token), last_event_id: None };
-            let end = match Socket::open(&self.endpoint, &self.path, &open).await {
+            let end = match self.connect().await {
                 Ok(socket) => {
                     self.tally.connections += 1;
                     // Whatever is unanswered may have been lost with the connection before.
@@ -176,6 +176,18 @@ impl Task {
             let _ = waiting.done.send(Outcome::Unanswered);
         }
         ended
+    }
+
+    async fn connect(&self) -> Result<Socket, Fault> {
+        let open = Open { token: Some(&self.token), last_event_id: None };
+        let mut unreached = None;
+        for endpoint in self.addresses.websocket(self.tally.connections) {
+            match Socket::open(endpoint, &self.path, &open).await {
+                Err(fault) if is_elsewhere(&fault) => unreached = Some(fault),
+                opened => return opened,
+            }
+        }
+        Err(unreached.expect("home is always tried"))
     }
 
     fn in_order(&self) -> VecDeque<String> {
@@ -222,6 +234,9 @@ impl Task {
                         for event in events {
                             if let Some(end) = (event.kind() == "close").then(|| event.end()).flatten() {
                                 return Err(end);
+                            }
+                            if event.kind() == "hello" {
+                                self.addresses.take(event.members.endpoints.as_ref());
                             }
                             self.hear(&event, &mut n_later);
                         }

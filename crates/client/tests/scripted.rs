@@ -139,6 +139,65 @@ async fn an_event_stream_in_chunks_resumes_by_its_cursor_too() {
 }
 
 #[tokio::test]
+async fn a_feed_comes_back_at_the_address_it_was_told_and_at_home_when_that_is_not_reached() {
+    let (home, endpoint) = listener().await;
+    let own = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("ws://{}", own.local_addr().unwrap());
+    let server = tokio::spawn(async move {
+        let hello = json!({"type": "hello", "cursor": 10, "endpoints": {"websocket": url}});
+        let mut first = Peer::upgrade(&home).await;
+        first.say(hello.clone()).await;
+        first.close(4200).await;
+        let mut second = Peer::upgrade(&own).await;
+        assert_eq!(second.header("last-event-id"), Some("10"));
+        second.say(hello.clone()).await;
+        // Nobody listens there any more.
+        drop(own);
+        second.close(4200).await;
+        let mut third = Peer::upgrade(&home).await;
+        third.say(json!({"type": "comment", "event_id": 11})).await;
+        third
+    });
+    let mut feed = Feed::new(&endpoint, "r", None, Transport::WebSocket, None);
+    while feed.next().await.unwrap().members.event_id != Some(11) {}
+    assert_eq!(feed.n_connections(), 3);
+    server.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_publisher_and_an_event_stream_follow_the_addresses_they_are_told() {
+    let (home, endpoint) = listener().await;
+    let own = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = own.local_addr().unwrap();
+    let server = tokio::spawn(async move {
+        let told = json!({"websocket": format!("ws://{address}"), "sse": [format!("http://{address}")]});
+        let hello = json!({"type": "hello", "cursor": 10, "endpoints": told});
+        let mut first = Peer::upgrade(&home).await;
+        first.say(hello.clone()).await;
+        first.hear().await;
+        drop(first);
+        let mut second = Peer::upgrade(&own).await;
+        let key = second.hear().await["client_msg_id"].clone();
+        second.say(json!({"type": "publish_ack", "client_msg_id": key, "event_id": 5})).await;
+        let mut third = Peer::accept(&home).await;
+        let stream = format!("HTTP/1.1 200 OK\r\n\r\ndata: {hello}\n\n");
+        third.stream.write_all(stream.as_bytes()).await.unwrap();
+        drop(third);
+        let mut fourth = Peer::accept(&own).await;
+        assert!(fourth.head.starts_with("GET /v1/rooms/r/sse "));
+        let event = "HTTP/1.1 200 OK\r\n\r\ndata: {\"type\":\"comment\",\"event_id\":12}\n\n";
+        fourth.stream.write_all(event.as_bytes()).await.unwrap();
+        (second, fourth)
+    });
+    let (publisher, _task) = Publisher::open(&endpoint, "r", "t", 4);
+    let answer = publisher.publish(comment("k")).await.await.unwrap();
+    assert!(matches!(answer, Outcome::Acked { event_id: Some(5), .. }), "{answer:?}");
+    let mut feed = Feed::new(&endpoint, "r", None, Transport::Sse, None);
+    while feed.next().await.unwrap().members.event_id != Some(12) {}
+    server.await.unwrap();
+}
+
+#[tokio::test]
 async fn a_refusal_that_asks_for_patience_is_repeated_with_the_same_key() {
     let (listener, endpoint) = listener().await;
     let server = tokio::spawn(async move {

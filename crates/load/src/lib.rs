@@ -13,6 +13,7 @@
 //! nothing was skipped, the sum) of the ids is exactly that of the acked ones. A check that fails is an exit code.
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod books;
 mod clock;
 mod event;

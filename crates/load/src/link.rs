@@ -21,7 +21,7 @@ use rustls::pki_types::ServerName;
 use rustls::unbuffered::{ConnectionState, EncodeTlsData, UnbufferedStatus};
 use rustls::{ClientConfig, ClientConnection, NamedGroup, StreamOwned};
 
-use crate::run::Settings;
+use crate::run::{Secure, Settings};
 
 /// How much is sealed at once: one record. Source: RFC 8446, 5.1.
 const PART_BYTES: usize = 16 * 1024;
@@ -39,7 +39,12 @@ pub struct Door {
 impl Door {
     /// Errors: the certificates to believe cannot be read.
     pub fn new(settings: &Settings) -> Result<Door> {
-        let tls = match &settings.secure {
+        Door::to(settings, settings.secure.as_ref())
+    }
+
+    /// The same, to another address of the server.
+    pub fn to(settings: &Settings, secure: Option<&Secure>) -> Result<Door> {
+        let tls = match secure {
             None => None,
             Some(secure) => {
                 let mut config = (*grandstand_client::tls::config(&secure.trust)?).clone();

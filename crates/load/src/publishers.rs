@@ -19,14 +19,15 @@ use hdrhistogram::Histogram;
 use mio::{Events, Interest, Poll, Token, Waker};
 use serde::{Deserialize, Serialize};
 
+use crate::addresses::Places;
 use crate::clock::micros;
 use crate::event::{self, Kind};
 use crate::frames::{self, Cut};
-use crate::link::{Door, Link};
+use crate::link::Link;
 use crate::pattern::{Due, PHRASES};
 use crate::posts::Posting;
 use crate::report::{Buckets, new_histogram};
-use crate::run::{Settings, ToWorker, say};
+use crate::run::{Settings, ToWorker, Transport, say};
 use crate::viewers::Total;
 
 const WAKE: Token = Token(usize::MAX);
@@ -216,15 +217,20 @@ impl Publishers {
     }
 
     fn connect(&mut self) -> Result<()> {
-        let door = Door::new(&self.settings)?;
+        let places = Places::new(&self.settings)?;
         for slot in 0..self.settings.publishers as usize {
-            let stream = std::net::TcpStream::connect(self.settings.addr).context("connecting a publisher")?;
+            let mut place = places.of(Transport::Ws, slot as u32, false);
+            let connected = std::net::TcpStream::connect(place.addr).or_else(|_| {
+                place = places.of(Transport::Ws, slot as u32, true);
+                std::net::TcpStream::connect(place.addr)
+            });
+            let stream = connected.context("connecting a publisher")?;
             stream.set_nodelay(true)?;
             let room = slot % self.settings.rooms.len();
             stream.set_nonblocking(true)?;
-            let mut socket = door.link(mio::net::TcpStream::from_std(stream))?;
+            let mut socket = place.door.link(mio::net::TcpStream::from_std(stream))?;
             self.poll.registry().register(socket.socket(), Token(slot), Interest::READABLE | Interest::WRITABLE)?;
-            let request = self.settings.upgrade(room, Some(&self.settings.token));
+            let request = self.settings.upgrade(&place.host, room, Some(&self.settings.token));
             ensure!(socket.write(request.as_bytes())? == request.len(), "a fresh socket takes a request");
             self.connections.push(Connection {
                 socket,

@@ -4,7 +4,7 @@
 //! without its answer fails the run.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::SocketAddr;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
@@ -15,6 +15,7 @@ use grandstand_client::Endpoint;
 use grandstand_client::tls::Trust;
 use serde::{Deserialize, Serialize};
 
+use crate::addresses::{Address, Own};
 use crate::books::{Books, Page};
 use crate::clock::micros;
 use crate::http::Http;
@@ -110,6 +111,9 @@ pub struct Settings {
     /// The `Host` header.
     pub host: String,
     pub secure: Option<Secure>,
+    /// Where viewers of each transport connect first.
+    #[serde(default)]
+    pub own: Own,
     /// Role `backend` (and `region-ops` where rooms have to be put).
     pub token: String,
     pub rooms: Vec<String>,
@@ -167,11 +171,12 @@ pub struct Settings {
 
 impl Settings {
     pub fn new(endpoint: &Endpoint, token: &str) -> Result<Settings> {
-        let mut addrs = (endpoint.host(), endpoint.port()).to_socket_addrs()?;
+        let Address { addr, host, secure } = Address::of(endpoint)?;
         Ok(Settings {
-            addr: addrs.next().context("the host has no address")?,
-            host: endpoint.authority(),
-            secure: endpoint.trust().map(|trust| Secure { name: endpoint.host().to_owned(), trust: trust.clone() }),
+            addr,
+            host,
+            secure,
+            own: Own::default(),
             token: token.to_owned(),
             rooms: Vec::new(),
             viewers: 0,
@@ -208,6 +213,11 @@ impl Settings {
         })
     }
 
+    /// Where the run was sent.
+    pub(crate) fn home(&self) -> Address {
+        Address { addr: self.addr, host: self.host.clone(), secure: self.secure.clone() }
+    }
+
     pub(crate) fn transport_of(&self, viewer: u32) -> Transport {
         match self.transport {
             Transport::Mix => {
@@ -230,24 +240,31 @@ impl Settings {
         of
     }
 
-    pub(crate) fn upgrade(&self, room: usize, token: Option<&str>) -> String {
+    pub(crate) fn upgrade(&self, host: &str, room: usize, token: Option<&str>) -> String {
         let token = token.map(|t| format!("Authorization: Bearer {t}\r\n")).unwrap_or_default();
         // The key is for the handshake alone and may be the same for all; RFC 6455's own example.
         format!(
             "GET /v1/rooms/{}/stream HTTP/1.1\r\nHost: {}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{token}\r\n",
-            self.rooms[room], self.host
+            self.rooms[room], host
         )
     }
 
     /// What a viewer's connection begins with.
-    pub(crate) fn request(&self, transport: Transport, room: usize, viewer: u32, cursor: Option<u64>) -> String {
-        let (name, host) = (&self.rooms[room], &self.host);
+    pub(crate) fn request(
+        &self,
+        host: &str,
+        transport: Transport,
+        room: usize,
+        viewer: u32,
+        cursor: Option<u64>,
+    ) -> String {
+        let name = &self.rooms[room];
         let token = self.viewer_tokens.get((viewer - self.first_viewer) as usize).map(String::as_str);
         let resume = cursor.map(|c| format!("Last-Event-ID: {c}\r\n")).unwrap_or_default();
         let who = token.map(|t| format!("Authorization: Bearer {t}\r\n")).unwrap_or_default();
         match transport {
             Transport::Ws | Transport::Mix => {
-                let upgrade = self.upgrade(room, token);
+                let upgrade = self.upgrade(host, room, token);
                 let offer = match self.deflate {
                     true => "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n",
                     false => "",
@@ -404,6 +421,7 @@ pub fn run(mut settings: Settings, n_rooms: u32, command: &[String], quiet: bool
     };
 
     let mut http = Http::new(&settings, Some(&settings.token))?;
+    settings.own = Own::told(&settings, &mut http)?;
     // Whoever names the server's processes says that this is a server with books.
     let books_before = match settings.pids.is_empty() {
         true => None,
@@ -605,10 +623,10 @@ mod tests {
             (Transport::Sse, "Last-Event-ID: 7\r\n"),
             (Transport::Poll, "since=7&"),
         ] {
-            let request = settings.request(transport, 0, 3, Some(7));
+            let request = settings.request("h", transport, 0, 3, Some(7));
             assert_eq!(request.matches(mark).count(), 1, "{request}");
             assert!(request.ends_with("\r\n\r\n") && request.matches("\r\n\r\n").count() == 1, "{request}");
-            assert!(!settings.request(transport, 0, 3, None).contains(mark));
+            assert!(!settings.request("h", transport, 0, 3, None).contains(mark));
         }
     }
 

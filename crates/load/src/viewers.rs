@@ -18,10 +18,11 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::addresses::Places;
 use crate::clock::micros;
 use crate::event::{self, Event, Kind};
 use crate::frames::{self, Cut};
-use crate::link::{Door, Got, Link};
+use crate::link::{Got, Link};
 use crate::report::{Buckets, new_histogram};
 use crate::run::{Settings, ToWorker, Transport, say};
 use crate::viewers::storm::{Back, Storm};
@@ -228,6 +229,8 @@ struct Viewer {
     was_closed: bool,
     /// The cursor it was first greeted with.
     joined: u64,
+    /// Its transport's own address was not reached.
+    at_home: bool,
     cursor: u64,
     pseq: u64,
     given: Owed,
@@ -253,8 +256,7 @@ struct Cached {
 
 pub struct Viewers {
     settings: Arc<Settings>,
-    addr: SocketAddr,
-    door: Door,
+    places: Places,
     poll: Poll,
     viewers: Vec<Viewer>,
     cache: HashMap<u32, [Cached; 2]>,
@@ -288,8 +290,7 @@ impl Viewers {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKE)?;
         let now = Instant::now();
-        let addr = settings.addr;
-        let door = Door::new(&settings)?;
+        let places = Places::new(&settings)?;
         let mut due = BinaryHeap::new();
         let viewers: Vec<Viewer> = (settings.first_viewer..settings.first_viewer + settings.viewers)
             .map(|n| Viewer {
@@ -306,6 +307,7 @@ impl Viewers {
                 told_sampled: false,
                 slow: settings.slow.is_some_and(|slow| slow.is(n)),
                 was_closed: false,
+                at_home: false,
                 cursor: 0,
                 pseq: 0,
                 given: Owed::default(),
@@ -328,8 +330,7 @@ impl Viewers {
         let patience = viewers.len() as f64 / settings.connect_rate.max(1.0);
         let made = Viewers {
             settings,
-            addr,
-            door,
+            places,
             poll,
             viewers,
             cache: HashMap::new(),
@@ -533,13 +534,14 @@ impl Viewers {
 
     fn connect(&mut self, slot: usize) -> Result<()> {
         let viewer = &mut self.viewers[slot];
-        let socket = Socket::new(Domain::for_address(self.addr), Type::STREAM, Some(Protocol::TCP))?;
+        let place = self.places.of(viewer.transport, viewer.n, viewer.at_home);
+        let socket = Socket::new(Domain::for_address(place.addr), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
         socket.set_tcp_nodelay(true)?;
         if viewer.slow {
             socket.set_recv_buffer_size(SLOW_BUFFER)?;
         }
-        if let (true, SocketAddr::V4(_)) = (self.addr.ip().is_loopback(), self.addr) {
+        if let (true, SocketAddr::V4(_)) = (place.addr.ip().is_loopback(), place.addr) {
             let host = match self.settings.source_addresses {
                 0 => 2 + viewer.n as usize / PER_ADDRESS,
                 some => 2 + viewer.n as usize % some as usize,
@@ -547,15 +549,16 @@ impl Viewers {
             let source = Ipv4Addr::new(127, 0, (host >> 8) as u8, host as u8);
             socket.bind(&SocketAddr::new(IpAddr::V4(source), 0).into())?;
         }
-        match socket.connect(&self.addr.into()) {
+        match socket.connect(&place.addr.into()) {
             Err(e) if e.raw_os_error() != Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {
                 *self.seen.faults.entry(format!("connect: {e}")).or_default() += 1;
+                viewer.at_home = true;
                 self.due.push(Reverse((Instant::now() + Duration::from_millis(500), slot as u32)));
                 return Ok(());
             }
             _ => {}
         }
-        let mut stream = self.door.link(mio::net::TcpStream::from_std(socket.into()))?;
+        let mut stream = place.door.link(mio::net::TcpStream::from_std(socket.into()))?;
         self.poll.registry().register(stream.socket(), Token(slot), Interest::READABLE | Interest::WRITABLE)?;
         viewer.socket = Some(stream);
         viewer.phase = Phase::Connecting;
@@ -571,9 +574,11 @@ impl Viewers {
             let tcp = socket.socket();
             let failed = tcp.take_error().ok().flatten().is_some() || tcp.peer_addr().is_err();
             if failed {
+                viewer.at_home = true;
                 return self.broke(slot);
             }
             let request = self.settings.request(
+                &self.places.of(viewer.transport, viewer.n, viewer.at_home).host,
                 viewer.transport,
                 viewer.room as usize,
                 viewer.n,
@@ -738,7 +743,8 @@ impl Viewers {
 
     fn ask_again(&mut self, slot: usize, used: usize) -> Step {
         let viewer = &mut self.viewers[slot];
-        let request = self.settings.request(Transport::Poll, viewer.room as usize, viewer.n, Some(viewer.cursor));
+        let host = &self.places.of(Transport::Poll, viewer.n, viewer.at_home).host;
+        let request = self.settings.request(host, Transport::Poll, viewer.room as usize, viewer.n, Some(viewer.cursor));
         let sent = viewer.socket.as_mut().and_then(|s| s.write(request.as_bytes()).ok());
         if sent == Some(request.len()) {
             Step::Used(used)
