@@ -17,7 +17,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("server", &["core", "wire", "store"]),
     ("load", &["core", "wire", "client"]),
     ("sim", &["core", "wire", "store"]),
-    ("fuzz", &["core", "wire"]),
+    ("fuzz", &["core", "wire", "server"]),
     ("grandstand", &["core", "wire", "store", "client", "server", "load"]),
 ];
 

@@ -2,6 +2,7 @@
 
 mod http;
 mod json;
+mod link;
 mod log;
 mod proxy;
 mod sse;
@@ -69,5 +70,13 @@ pub const TARGETS: &[Target] = &[
         check: log::check_checkpoint,
         short: 15_000,
         outcomes_min: 80,
+    },
+    Target {
+        name: "link",
+        generate: link::generate,
+        mend: Some(link::mend),
+        check: link::check,
+        short: 30_000,
+        outcomes_min: 100,
     },
 ];
