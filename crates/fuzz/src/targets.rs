@@ -77,6 +77,6 @@ pub const TARGETS: &[Target] = &[
         mend: Some(link::mend),
         check: link::check,
         short: 30_000,
-        outcomes_min: 100,
+        outcomes_min: 1_000,
     },
 ];
