@@ -32,6 +32,7 @@ pub fn log(fresh: &mut dyn FnMut() -> OpenLog<'static>) {
     a_hole_is_a_bug_and_is_not_written(&mut fresh());
     pages_hold_one_room_without_gaps(&mut fresh());
     pages_go_back_too(&mut fresh());
+    a_scan_of_a_room_holds_all_of_it_and_nothing_else(&mut fresh());
     facts_agree_with_the_records(&mut fresh());
     a_time_finds_its_position(&mut fresh());
     a_full_log_refuses_and_goes_on_when_there_is_room(&mut fresh());
@@ -153,6 +154,35 @@ fn pages_hold_one_room_without_gaps(open: &mut OpenLog<'_>) {
     let beyond = Position::new(log.head().value() + 5).unwrap();
     let page = reader.room_page(&room("a"), beyond, 10).unwrap();
     assert_eq!((page.records.len(), page.upto), (0, beyond), "beyond the head there is nothing, and no way back");
+}
+
+fn a_scan_of_a_room_holds_all_of_it_and_nothing_else(open: &mut OpenLog<'_>) {
+    let mut log = open();
+    let mut pen = Pen::new(3);
+    log.append(&pen.rooms(&["a", "b"])).unwrap();
+    let erased = pen.comment("a");
+    log.append(&[erased.clone(), pen.ban("a"), pen.unseen("a"), pen.comment("b"), pen.score("a")]).unwrap();
+    log.append(&pen.batch(&["b"], 2_000)).unwrap();
+    log.append(&[pen.retract("a")]).unwrap();
+    log.erase(&[erased.event_id()]).unwrap();
+    let mut reader = log.reader().unwrap();
+    let all = read_all(&mut *reader);
+    for name in ["a", "b", "quiet"] {
+        let of_room: Vec<_> = all.iter().filter(|r| r.room == Some(room(name))).cloned().collect();
+        let (mut found, mut after, mut n_pages) = (Vec::new(), Position::START, 0);
+        while after < log.head() {
+            let page = reader.room_scan(&room(name), after, 3).unwrap();
+            assert!(page.records.len() <= 3 && page.head == log.head(), "a page holds no more than asked");
+            assert!(page.upto > after, "a page of {name} goes on");
+            (after, n_pages) = (page.upto, n_pages + 1);
+            found.extend(page.records);
+        }
+        assert_eq!(found, of_room, "{name}");
+        assert_eq!(n_pages, of_room.len().div_ceil(3).max(1), "what other rooms hold costs no page");
+    }
+    assert_eq!(reader.room_scan(&room("b"), Position::START, usize::MAX).unwrap().records.len(), PAGE_ROWS_MAX);
+    let past = reader.room_scan(&room("a"), log.head(), 3).unwrap();
+    assert_eq!((past.records.len(), past.upto), (0, log.head()));
 }
 
 fn pages_go_back_too(open: &mut OpenLog<'_>) {
@@ -342,6 +372,15 @@ pub fn a_model_agrees(open: &mut OpenLog<'_>, seed: u64, steps: usize) {
             .cloned()
             .collect();
         assert_eq!(page.records, expected);
+        let page = reader.room_scan(&room, after, rows).unwrap();
+        let expected: Vec<_> = model
+            .iter()
+            .filter(|r| r.room.as_ref() == Some(&room))
+            .filter(|r| r.event_id().position() > after && r.event_id().position() <= page.upto)
+            .cloned()
+            .collect();
+        assert_eq!(page.records, expected, "all of the room, erased and control records too");
+        assert!(page.upto == head || !page.records.is_empty(), "it goes on");
     }
     assert_eq!(read_all(&mut *log.reader().unwrap()), model);
 }

@@ -278,15 +278,16 @@ impl LogReader for FaultyReader {
         Ok(records)
     }
 
+    fn room_scan(&mut self, room: &RoomId, after: Position, rows: usize) -> Result<RoomPage, Fault> {
+        let as_of = self.director.read_cue()?;
+        let page = self.inner.room_scan(room, after, rows)?;
+        Ok(as_seen(page, as_of, after))
+    }
+
     fn room_page(&mut self, room: &RoomId, after: Position, rows: usize) -> Result<RoomPage, Fault> {
         let as_of = self.director.read_cue()?;
-        let mut page = self.inner.room_page(room, after, rows)?;
-        if let Some(head) = as_of.filter(|head| *head < page.head) {
-            page.records.retain(|r| seen(r.event_id().position(), as_of));
-            page.head = head;
-            page.upto = page.upto.min(head).max(after);
-        }
-        Ok(page)
+        let page = self.inner.room_page(room, after, rows)?;
+        Ok(as_seen(page, as_of, after))
     }
 
     fn room_page_back(&mut self, room: &RoomId, before: Position, rows: usize) -> Result<RoomPage, Fault> {
@@ -374,6 +375,16 @@ impl<C: Catalog> Catalog for Faulty<C> {
     fn put_meta(&mut self, key: &str, value: &[u8]) -> Result<(), WriteFault> {
         self.write(|catalog| catalog.put_meta(key, value), |_, _| Ok(()))
     }
+}
+
+/// A page after `after`, as it was at an earlier head.
+fn as_seen(mut page: RoomPage, as_of: Option<Position>, after: Position) -> RoomPage {
+    if let Some(head) = as_of.filter(|head| *head < page.head) {
+        page.records.retain(|r| seen(r.event_id().position(), as_of));
+        page.head = head;
+        page.upto = page.upto.min(head).max(after);
+    }
+    page
 }
 
 fn seen(at: Position, as_of: Option<Position>) -> bool {

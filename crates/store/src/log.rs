@@ -67,6 +67,10 @@ pub trait LogReader: Send {
     /// Errors: `Damaged` when a record does not match its checksum.
     fn scan(&mut self, after: Position, rows: usize) -> Result<Vec<Arc<Record>>, Fault>;
 
+    /// Every record of one room after `after`, oldest first: those that no viewer is sent and erased ones too. The cost is the
+    /// room's part of the log, whatever else the log holds. Errors: as of [`LogReader::scan`].
+    fn room_scan(&mut self, room: &RoomId, after: Position, rows: usize) -> Result<RoomPage, Fault>;
+
     /// The records of one room that viewers are sent ([`Record::lane`] is set), after `after`, oldest first.
     fn room_page(&mut self, room: &RoomId, after: Position, rows: usize) -> Result<RoomPage, Fault>;
 

@@ -50,9 +50,12 @@ struct Entry {
 /// Ids of what viewers of one room are sent, ascending.
 #[derive(Default)]
 struct Served {
+    /// What viewers are sent, by lane and together.
     all: Vec<u64>,
     priority: Vec<u64>,
     comments: Vec<u64>,
+    /// Every record of the room.
+    every: Vec<u64>,
 }
 
 impl MemoryLog {
@@ -155,6 +158,15 @@ impl LogReader for MemoryReader {
         Ok(range.take(rows.min(PAGE_ROWS_MAX)).map(|(_, e)| e.record.clone()).collect())
     }
 
+    fn room_scan(&mut self, room: &RoomId, after: Position, rows: usize) -> Result<RoomPage, Fault> {
+        let entries = self.disk.lock();
+        let (head, rows) = (entries.head(), rows.min(PAGE_ROWS_MAX));
+        let ids = entries.rooms.get(room).map_or(&[][..], |s| after_id(&s.every, after));
+        let upto = if ids.len() > rows { ids[..rows].last().map_or(after, |id| at(*id)) } else { head.max(after) };
+        let records = ids.iter().take(rows).map(|id| entries.records[id].record.clone()).collect();
+        Ok(RoomPage { records, upto, head })
+    }
+
     fn room_page(&mut self, room: &RoomId, after: Position, rows: usize) -> Result<RoomPage, Fault> {
         let entries = self.disk.lock();
         let (head, rows) = (entries.head(), rows.min(PAGE_ROWS_MAX));
@@ -239,10 +251,13 @@ impl Entries {
             self.ended.push(EpochSpan { epoch: last.epoch(), last_seq: last.seq() });
         }
         let (id, lane, bytes) = (record.event_id().value(), record.lane(), size_of_record(record));
-        if let (Some(room), Some(lane)) = (&record.room, lane) {
+        if let Some(room) = &record.room {
             let served = self.rooms.entry(room.clone()).or_default();
-            served.all.push(id);
-            if lane == Lane::Priority { &mut served.priority } else { &mut served.comments }.push(id);
+            served.every.push(id);
+            if let Some(lane) = lane {
+                served.all.push(id);
+                if lane == Lane::Priority { &mut served.priority } else { &mut served.comments }.push(id);
+            }
         }
         self.bytes += bytes;
         self.records.insert(id, Entry { record: record.clone(), lane, bytes });
@@ -265,7 +280,7 @@ impl Entries {
         self.bytes -= entry.bytes;
         self.floor = at(id);
         if let Some(served) = entry.record.room.as_ref().and_then(|room| self.rooms.get_mut(room)) {
-            for ids in [&mut served.all, &mut served.priority, &mut served.comments] {
+            for ids in [&mut served.all, &mut served.priority, &mut served.comments, &mut served.every] {
                 ids.retain(|i| *i != id);
             }
         }

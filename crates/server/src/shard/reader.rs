@@ -232,23 +232,17 @@ impl Reader {
         Ok(comments[from..].iter().filter_map(|record| piece::of(record)).collect())
     }
 
-    /// Everything the log holds of the room, control records included: one page of the log read, the room's part kept.
+    /// Everything the log holds of the room, control records included, one page of it.
     fn export(&mut self, room: &RoomId, after: Position) -> Result<ExportPage, ReadRefused> {
         let head = self.moment(room)?.head;
-        let started = clock::mono();
-        let mut page = ExportPage { records: Vec::new(), upto: after, head };
-        while page.upto < head && page.records.len() < PAGE_ROWS_MAX && clock::mono().since(started) < PAGE_TIME_MAX {
-            self.status.add_read(Read::Export);
-            let read = self.log.scan(page.upto, PAGE_ROWS_MAX).map_err(fault)?;
-            let Some(last) = read.last() else {
-                page.upto = head;
-                break;
-            };
-            page.upto = last.event_id().position().min(head);
-            let of_room = |r: &Arc<Record>| r.room.as_ref() == Some(room) && r.event_id().position() <= head;
-            page.records.extend(read.into_iter().filter(of_room));
+        if after >= head {
+            return Ok(ExportPage { records: Vec::new(), upto: after, head });
         }
-        Ok(page)
+        self.status.add_read(Read::Export);
+        let mut page = self.log.room_scan(room, after, PAGE_ROWS_MAX).map_err(fault)?;
+        // What was committed since is another page's, when it has been given out.
+        page.records.retain(|record| record.event_id().position() <= head);
+        Ok(ExportPage { records: page.records, upto: page.upto.min(head), head })
     }
 
     fn send(&self, worker: WorkerId, item: ToWorker) {

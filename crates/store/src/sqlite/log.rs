@@ -1,8 +1,8 @@
 //! One log in one SQLite file: a row a record, keyed by its event id.
 //!
 //! Beside the encoded record a row has what readers select by: the time, the room as a number of the `rooms` table, and the lane
-//! (0 priority, 1 comment, NULL for what no viewer is sent). A room's page is a walk over two partial indexes; what a cursor needs
-//! is answered from them without touching a record.
+//! (0 priority, 1 comment, NULL for what no viewer is sent). A room's page is a walk over two partial indexes, all of a room one
+//! over three; what a cursor needs is answered from them without touching a record.
 //!
 //! The awkward case is a full disk: a commit that did not fit leaves no trace, and the same batch is written when there is room.
 
@@ -44,6 +44,9 @@ const SCHEMA: &str = "
     INSERT INTO state VALUES (1, 0);
 ";
 const VERSION: i64 = 1;
+/// For the rest of a room. Made where it is missing, so that a log from before there was one has it too; a comment's or a
+/// score event's append does not touch it.
+const OTHERS: &str = "CREATE INDEX IF NOT EXISTS log_others ON log (room) WHERE lane IS NULL AND room IS NOT NULL";
 
 /// The WAL is copied into the database past this size: small enough that the copy delays one batch by milliseconds.
 const WAL_BYTES_CHECKPOINT: u64 = 8 << 20;
@@ -94,6 +97,7 @@ impl SqliteLog {
         set_schema(&conn, &file, VERSION, SCHEMA)?;
         let setup = || -> rusqlite::Result<i64> {
             conn.pragma_update(None, "wal_autocheckpoint", 0)?;
+            conn.execute(OTHERS, [])?;
             conn.query_row(HEAD, [], |row| row.get(0))
         };
         let head = setup().map_err(|e| sql_fault(&file, "reading its head", e))?;
@@ -406,6 +410,15 @@ const ROOM_PAGE: &str = "
     UNION ALL
     SELECT id, bytes FROM log INDEXED BY log_comments WHERE room = ?1 AND lane = 1 AND id > ?2 AND id <= ?3
     ORDER BY id";
+/// The same with all that no viewer is sent.
+const ROOM_SCAN: &str = "
+    SELECT id, bytes FROM log INDEXED BY log_priority WHERE room = ?1 AND lane = 0 AND id > ?2
+    UNION ALL
+    SELECT id, bytes FROM log INDEXED BY log_comments WHERE room = ?1 AND lane = 1 AND id > ?2
+    UNION ALL
+    SELECT id, bytes FROM log INDEXED BY log_others
+        WHERE room = ?1 AND room IS NOT NULL AND lane IS NULL AND id > ?2
+    ORDER BY id LIMIT ?3";
 const LAST_PRIORITY: &str = "SELECT max(id) FROM log INDEXED BY log_priority WHERE room = ?1 AND lane = 0 AND id <= ?2";
 const LAST_COMMENT: &str = "SELECT max(id) FROM log INDEXED BY log_comments WHERE room = ?1 AND lane = 1 AND id <= ?2";
 const FIRST_PRIORITY: &str = "SELECT id, bytes FROM log INDEXED BY log_priority
@@ -504,6 +517,23 @@ impl LogReader for SqliteReader {
             let mut scan = view.conn.prepare_cached("SELECT id, bytes FROM log WHERE id > ?1 ORDER BY id LIMIT ?2")?;
             let (records, _) = view.records(&mut scan, params![after.value() as i64, rows as i64], rows)?;
             Ok(records)
+        })
+    }
+
+    fn room_scan(&mut self, room: &RoomId, after: Position, rows: usize) -> Result<RoomPage, Fault> {
+        let rows = rows.min(PAGE_ROWS_MAX);
+        self.view(|view| {
+            let head = view.head()?;
+            let Some(n) = view.room(room)? else {
+                return Ok(RoomPage { records: Vec::new(), upto: head.max(after), head });
+            };
+            let mut scan = view.conn.prepare_cached(ROOM_SCAN)?;
+            let (records, ended) = view.records(&mut scan, params![n, after.value() as i64, rows as i64 + 1], rows)?;
+            let upto = match ended {
+                Ended::Whole => head.max(after),
+                Ended::Early => records.last().map_or(after, |r| r.event_id().position()),
+            };
+            Ok(RoomPage { records, upto, head })
         })
     }
 
