@@ -3,17 +3,20 @@
 //!
 //! Nothing here may depend on the machine or the hour: fixed ids, fixed times, a seeded random source, no hash tables.
 
+#[path = "../../wire/examples/sample/comment.rs"]
+mod sample;
+
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use grandstand_core::hash::Seeded;
-use grandstand_core::ids::{Epoch, EventId, Position, Pseq, Seq};
+use grandstand_core::ids::{Epoch, EventId, Position, Pseq};
 use grandstand_core::likes::{self, Frame, Gatherer, RoomLikes};
-use grandstand_core::names::{ClientMsgId, LikeKind, RoomId, UserId};
+use grandstand_core::names::{LikeKind, RoomId, UserId};
 use grandstand_core::owner::{Owner, Settings};
-use grandstand_core::record::{Audience, Body, Comment, Lane, Record, Verdict};
+use grandstand_core::record::{Audience, Lane};
 use grandstand_core::rng::Rng;
 use grandstand_core::sampler::pick::{ViewerKey, WindowNumber};
 use grandstand_core::time::{Mono, Wall};
@@ -26,6 +29,8 @@ use grandstand_server::gateway::parts::{self, Cap, GivenAt, Parts, Who};
 use grandstand_server::link::{Piece, Won};
 use grandstand_server::metrics::Transport;
 use grandstand_wire::{event, op, record};
+
+use sample::{comment, frame as frame_of_comment};
 
 /// Events in the ring of the walks and in the merged frames: 100 ms at 400 a second.
 const N_EVENTS: u64 = 40;
@@ -72,33 +77,6 @@ fn main() -> ExitCode {
 #[inline(never)]
 fn counted(calls: u32, call: &mut dyn FnMut()) {
     (0..calls).for_each(|_| call());
-}
-
-const TEXT: &str =
-    "a comment of one hundred bytes, as a viewer of a lively room might write it after the first goal, or so";
-
-fn comment(seq: u64) -> Record {
-    Record {
-        epoch: Epoch::new(25_560).expect("a valid epoch"),
-        seq: Seq::new(seq).expect("a valid seq"),
-        room: RoomId::parse("match:2022-final"),
-        ts: Wall(1_779_048_873_122 + seq),
-        region: "local".into(),
-        user: UserId::parse("u_q9z"),
-        client_msg_id: ClientMsgId::parse("b1f9c2d4-17"),
-        pseq: None,
-        verdict: Verdict::Unjudged,
-        policy_version: 1,
-        audience: Audience::Everyone,
-        source: None,
-        body: Body::Comment(Comment {
-            display: "Ada".into(),
-            badges: ["sub".into()].into(),
-            text: TEXT.into(),
-            reply_to: None,
-            won: None,
-        }),
-    }
 }
 
 fn piece(seq: u64) -> Arc<Piece> {
@@ -317,8 +295,7 @@ fn push() -> Box<dyn FnMut()> {
 }
 
 fn parse() -> Box<dyn FnMut()> {
-    let frame =
-        format!(r#"{{"op":"publish","client_msg_id":"b1f9c2d4-17","room_id":"match:2022-final","body":"{TEXT}"}}"#);
+    let frame = frame_of_comment();
     Box::new(move || {
         black_box(op::parse(black_box(&frame)).expect("a valid frame"));
     })
