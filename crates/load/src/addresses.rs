@@ -2,7 +2,7 @@
 //!
 //! A viewer whose own address is not reached goes to the other one from then on, as clients do (docs/protocol.md, endpoints).
 
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 
 use anyhow::{Context as _, Result};
 use grandstand_client::Endpoint;
@@ -10,7 +10,7 @@ use grandstand_client::addresses::{Addresses, Told};
 use serde::{Deserialize, Serialize};
 
 use crate::http::Http;
-use crate::link::Door;
+use crate::link::{Door, Link};
 use crate::run::{Secure, Settings, Transport};
 
 /// A place to connect to.
@@ -98,6 +98,20 @@ impl Places {
             *places = settings.own.of(transport).iter().map(place).collect::<Result<_>>()?;
         }
         Ok(Places { home: place(&settings.home())?, own })
+    }
+
+    /// A WebSocket's connection for one who publishes: at its own address, else where the run was sent, and the `Host` there.
+    /// Errors: neither is reached.
+    pub fn connect(&self, n: usize) -> Result<(Link, &str)> {
+        let mut place = self.of(Transport::Ws, n as u32, false);
+        let connected = TcpStream::connect(place.addr).or_else(|_| {
+            place = self.of(Transport::Ws, n as u32, true);
+            TcpStream::connect(place.addr)
+        });
+        let stream = connected.context("connecting to the server")?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok((place.door.link(mio::net::TcpStream::from_std(stream))?, &place.host))
     }
 
     /// Where viewer `n` goes; `at_home`: its own address was not reached.

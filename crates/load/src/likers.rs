@@ -15,10 +15,11 @@ use grandstand_wire::ws::{Opcode, write_masked_frame};
 use mio::{Events, Interest, Poll, Token, Waker};
 use serde::{Deserialize, Serialize};
 
+use crate::addresses::Places;
 use crate::clock::micros;
 use crate::event;
 use crate::frames::{self, Cut};
-use crate::link::{Door, Link};
+use crate::link::Link;
 use crate::run::{Settings, ToWorker, say};
 
 const WAKE: Token = Token(usize::MAX);
@@ -136,15 +137,12 @@ impl Likers {
     }
 
     fn connect(&mut self) -> Result<()> {
-        let door = Door::new(&self.settings)?;
+        let places = Places::new(&self.settings)?;
         for (slot, token) in self.settings.liker_tokens.iter().enumerate() {
-            let stream = std::net::TcpStream::connect(self.settings.addr).context("connecting a liker")?;
-            stream.set_nodelay(true)?;
-            stream.set_nonblocking(true)?;
+            let (mut socket, host) = places.connect(slot)?;
             let room = slot % self.settings.rooms.len();
-            let mut socket = door.link(mio::net::TcpStream::from_std(stream))?;
             self.poll.registry().register(socket.socket(), Token(slot), Interest::READABLE | Interest::WRITABLE)?;
-            let request = self.settings.upgrade(room, Some(token));
+            let request = self.settings.upgrade(host, room, Some(token));
             ensure!(socket.write(request.as_bytes())? == request.len(), "a fresh socket takes a request");
             self.connections.push(Connection {
                 socket,

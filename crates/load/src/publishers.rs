@@ -27,7 +27,7 @@ use crate::link::Link;
 use crate::pattern::{Due, PHRASES};
 use crate::posts::Posting;
 use crate::report::{Buckets, new_histogram};
-use crate::run::{Settings, ToWorker, Transport, say};
+use crate::run::{Settings, ToWorker, say};
 use crate::viewers::Total;
 
 const WAKE: Token = Token(usize::MAX);
@@ -219,18 +219,10 @@ impl Publishers {
     fn connect(&mut self) -> Result<()> {
         let places = Places::new(&self.settings)?;
         for slot in 0..self.settings.publishers as usize {
-            let mut place = places.of(Transport::Ws, slot as u32, false);
-            let connected = std::net::TcpStream::connect(place.addr).or_else(|_| {
-                place = places.of(Transport::Ws, slot as u32, true);
-                std::net::TcpStream::connect(place.addr)
-            });
-            let stream = connected.context("connecting a publisher")?;
-            stream.set_nodelay(true)?;
+            let (mut socket, host) = places.connect(slot)?;
             let room = slot % self.settings.rooms.len();
-            stream.set_nonblocking(true)?;
-            let mut socket = place.door.link(mio::net::TcpStream::from_std(stream))?;
             self.poll.registry().register(socket.socket(), Token(slot), Interest::READABLE | Interest::WRITABLE)?;
-            let request = self.settings.upgrade(&place.host, room, Some(&self.settings.token));
+            let request = self.settings.upgrade(host, room, Some(&self.settings.token));
             ensure!(socket.write(request.as_bytes())? == request.len(), "a fresh socket takes a request");
             self.connections.push(Connection {
                 socket,

@@ -33,6 +33,10 @@ enum Shape {
     Of(&'static [Shape]),
     HeaderName,
     HeaderValue,
+    /// Rising numbers of four bytes, at most 1 024.
+    Marks,
+    /// 4 096 bytes, none above 53.
+    Registers,
 }
 
 #[derive(Clone, Copy)]
@@ -42,12 +46,15 @@ enum Words {
     User,
     Key,
     ClientMsgId,
+    LikeKind,
     Peer,
     Method,
     Target,
 }
 
-use Shape::{Any, Below, Bytes, Epoch, Flag, HeaderName, HeaderValue, List, Of, One, Opt, Rule, Status, Text};
+use Shape::{
+    Any, Below, Bytes, Epoch, Flag, HeaderName, HeaderValue, List, Marks, Of, One, Opt, Registers, Rule, Status, Text,
+};
 
 const LIMIT: u64 = 1 << 53;
 const POSITION: Shape = Rule(|n| n < LIMIT);
@@ -63,6 +70,9 @@ const USER: Shape = Text(Words::User);
 const WORDS: Shape = Text(Words::Any);
 
 const HEADERS: Shape = List(&[HeaderName, HeaderValue]);
+const KIND: Shape = Text(Words::LikeKind);
+const TOTALS: Shape = List(&[KIND, U64]);
+const SEEN: Shape = Of(&[U32, U32, One(&[(0, &[Marks]), (1, &[Registers])])]);
 const ORDER: &[Shape] = &[One(&[(0, &[Opt(&[U32, U32])]), (1, &[U64])]), USER, WORDS, U64];
 const SHARE: &[Shape] = &[U32, U32, Opt(ORDER)];
 const PUBLISH: &[Shape] = &[ROOM, USER, WORDS, List(&[WORDS]), Below(3), Text(Words::ClientMsgId), WORDS, Opt(&[ID])];
@@ -73,7 +83,7 @@ const SETTINGS: &[Shape] = &[
     Flag,
     Flag,
     Flag,
-    Any(12),
+    Any(16),
     Opt(&[U32]),
     Opt(&[U32]),
     Any(12),
@@ -90,7 +100,7 @@ const SETTINGS: &[Shape] = &[
     U64,
 ];
 const INFO: &[Shape] =
-    &[ROOM, Of(SETTINGS), POSITION, List(&[Epoch(false), SEQ]), POSITION, U64, WORDS, WORDS, WORDS, WORDS, Flag];
+    &[ROOM, Of(SETTINGS), POSITION, List(&[Epoch(false), SEQ]), POSITION, U64, TOTALS, WORDS, WORDS, WORDS, Flag];
 const PIECE: &[Shape] = &[
     ID,
     Below(4),
@@ -133,6 +143,8 @@ const MAIL: &[Shape] = &[One(&[
     (7, &[CONN, U64, Of(ANSWER)]),
     (8, &[CONN, Of(PART)]),
     (9, &[ROOM, U64, One(&[(0, PAGE), (1, &[]), (2, &[]), (3, &[U64, U64]), (4, &[])])]),
+    (10, &[List(&[ROOM, TOTALS])]),
+    (11, &[U64, U64]),
     (PEER[0].0, PEER[0].1),
     (PEER[1].0, PEER[1].1),
     (PEER[2].0, PEER[2].1),
@@ -147,16 +159,17 @@ const UP: &[Shape] = &[One(&[
     (7, &[CONN, Text(Words::Peer), Text(Words::Method), Text(Words::Target), HEADERS, Bytes]),
     (8, &[CONN]),
     (9, &[CONN]),
-    (10, &[List(&[U64]), Any(56), Any(32), List(&[ROOM, U32, U32, U64, U64])]),
+    (10, &[List(&[U64]), Any(56), Any(32), List(&[ROOM, U32, U32, U64, U64, SEEN])]),
     (11, &[WORKER, U64, ROOM, POSITION, POSITION]),
-    (12, &[One(&[(0, &[]), (1, &[WORKER])]), One(PEER)]),
+    (12, &[U64, U64, List(&[ROOM, List(&[KIND, List(&[USER, U32])])])]),
+    (32, &[One(&[(0, &[]), (1, &[WORKER])]), One(PEER)]),
 ])];
 const DOWN: &[Shape] = &[One(&[
     (1, SHARE),
     (2, &[WORDS]),
     (3, &[WORKER, Of(MAIL)]),
     (4, &[Flag, Flag, POSITION, Epoch(true), Below(4)]),
-    (5, &[List(&[ROOM, U32, U32])]),
+    (5, &[List(&[ROOM, U32, U32, U32, U32])]),
     (6, ORDER),
     (7, SHARE),
 ])];
@@ -233,6 +246,20 @@ fn walk(shapes: &[Shape], bytes: &mut &[u8]) -> Result<(), Stop> {
                 walk(inside, bytes)?;
             }
             Of(inside) => walk(inside, bytes)?,
+            Marks => {
+                let (n, mut least) = (little(bytes, 4)?, 0);
+                for _ in 0..n {
+                    let mark = little(bytes, 4)?;
+                    holds(mark >= least)?;
+                    least = mark + 1;
+                }
+                holds(n <= 1_024)?;
+            }
+            Registers => {
+                let n = little(bytes, 4)? as usize;
+                let registers = take(bytes, n)?;
+                holds(n == 4_096 && registers.iter().all(|rank| *rank <= 53))?;
+            }
         }
     }
     Ok(())
@@ -250,6 +277,11 @@ fn judge(words: Words, said: &str) -> Result<(), Stop> {
         Words::User => UserId::parse(said).is_some(),
         Words::Key => Key::parse(said).is_some(),
         Words::ClientMsgId => ClientMsgId::parse(said).is_some(),
+        Words::LikeKind => {
+            let mut bytes = said.bytes();
+            let word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+            said.len() <= 16 && bytes.next().is_some_and(|b| b.is_ascii_lowercase()) && bytes.all(word)
+        }
         Words::Peer => said.parse::<std::net::SocketAddr>().is_ok(),
         Words::Method => !said.is_empty() && said.bytes().all(is_token),
         // Which texts are URIs is the library's to say: a plain path is one.
@@ -313,6 +345,7 @@ fn make(shapes: &[Shape], rng: &mut Rng, out: &mut Vec<u8>) {
                     Words::Room => ["a", "match:2022-final"][rng.below(2) as usize].to_owned(),
                     Words::User => ["u_q9z", "ü"][rng.below(2) as usize].to_owned(),
                     Words::Key | Words::ClientMsgId => "goal:5512".to_owned(),
+                    Words::LikeKind => ["like", "a", "heart_2"][rng.below(3) as usize].to_owned(),
                     Words::Peer => ["127.0.0.1:9", "[2001:db8::1]:443"][rng.below(2) as usize].to_owned(),
                     Words::Method => ["GET", "POST", "QUERY"][rng.below(3) as usize].to_owned(),
                     Words::Target => ["/v1/rooms", "/v1/rooms/a/snapshot?min=7", "*"][rng.below(3) as usize].to_owned(),
@@ -341,6 +374,12 @@ fn make(shapes: &[Shape], rng: &mut Rng, out: &mut Vec<u8>) {
                 make(inside, rng, out);
             }
             Of(inside) => make(inside, rng, out),
+            Marks => {
+                let n = rng.below(5) as u32;
+                out.extend_from_slice(&n.to_le_bytes());
+                (0..n).for_each(|mark| out.extend_from_slice(&(mark * 7 + rng.below(7) as u32).to_le_bytes()));
+            }
+            Registers => put(out, &(0..4_096).map(|_| rng.below(54) as u8).collect::<Vec<_>>()),
         }
     }
 }
