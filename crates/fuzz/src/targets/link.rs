@@ -73,7 +73,8 @@ const HEADERS: Shape = List(&[HeaderName, HeaderValue]);
 const KIND: Shape = Text(Words::LikeKind);
 const TOTALS: Shape = List(&[KIND, U64]);
 const SEEN: Shape = Of(&[U32, U32, One(&[(0, &[Marks]), (1, &[Registers])])]);
-const ORDER: &[Shape] = &[One(&[(0, &[Opt(&[U32, U32])]), (1, &[U64])]), USER, WORDS, U64];
+const ORDER: &[Shape] =
+    &[One(&[(0, &[Opt(&[U32, U32])]), (1, &[U64]), (2, &[Opt(&[U64, U64]), Opt(&[U64])])]), USER, WORDS, U64];
 const SHARE: &[Shape] = &[U32, U32, Opt(ORDER)];
 const PUBLISH: &[Shape] = &[ROOM, USER, WORDS, List(&[WORDS]), Below(3), Text(Words::ClientMsgId), WORDS, Opt(&[ID])];
 const SETTINGS: &[Shape] = &[
@@ -112,7 +113,7 @@ const PIECE: &[Shape] = &[
     Opt(&[USER, Opt(&[Text(Words::ClientMsgId)])]),
     Below(3),
     Opt(&[One(&[(0, &[ID]), (1, &[USER]), (2, &[])])]),
-    Opt(&[U64, U32, Opt(&[USER]), Opt(&[ID])]),
+    Opt(&[U64, U32, U32, Flag, Opt(&[USER]), Opt(&[ID])]),
 ];
 const PAGE: &[Shape] = &[List(PIECE), POSITION];
 const RESUME: &[Shape] = &[One(&[
@@ -135,7 +136,7 @@ const PEER: &[(u8, &[Shape])] =
     &[(32, &[CONN, U64, ROOM, WORDS, CONN, U64]), (33, &[CONN, U64, Opt(&[Flag])]), (34, &[U64])];
 const MAIL: &[Shape] = &[One(&[
     (1, &[ROOM, Opt(INFO)]),
-    (2, &[ROOM, List(PIECE)]),
+    (2, &[ROOM, List(PIECE), U32]),
     (3, INFO),
     (4, INFO),
     (5, &[CONN, U64, ROOM, One(&[(0, &[Of(RESUME), Of(PAGE)]), (1, &[]), (2, &[]), (3, &[U64, U64]), (4, &[])])]),
