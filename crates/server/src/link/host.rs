@@ -137,9 +137,6 @@ pub struct Crossed {
     pub resets: u64,
 }
 
-/// By process, and whether it is of shedding: whose it is, the order, and since when.
-type Orders = HashMap<(u8, bool), (u32, Order, Mono)>;
-
 /// A gateway process as operators see it.
 pub struct Gateway {
     pub process: u8,
