@@ -593,7 +593,7 @@ def scenario(name: str) -> None:
         out, err = run.communicate()
         assert out, f"{name}: {err[-3000:]}"
         report = json.loads(out)
-        kept = {"viewers", "rooms", "acked", "deliveries_per_second", "skipped", "comments_by", "scores_by", "acks", "entered", "rooms_put_s", "reconnects", "likes"}
+        kept = {"viewers", "rooms", "acked", "deliveries_per_second", "skipped", "comments_by", "scores_by", "acks", "entered", "rooms_put_s", "reconnects", "likes", "gifts_by", "banners_by", "comments_least", "comments_most"}
         server_says = {k: report["server"][k] for k in ("cpu_percent", "cpu_us_per_delivery", "rss_anon_per_room")}
         say(name, **{k: v for k, v in report.items() if k in kept}, **server_says)
         for promise in report["evening"]["promises"]:
@@ -627,7 +627,7 @@ def recovered(server: Server) -> dict:
     return {"data_mb": size >> 20, "start_to_ready_s": time.perf_counter() - start}
 
 
-SCENARIOS = ["quiet", "match-night", "busy-room", "likes", "raid", "long-tail", "scores"]
+SCENARIOS = ["quiet", "match-night", "barrage", "busy-room", "likes", "banner-storm", "raid", "long-tail", "scores"]
 
 
 def scenarios() -> None:

@@ -15,6 +15,8 @@ pub enum Kind {
     Comment,
     Score,
     Gift,
+    /// Of the whole site; its id is the `id`. One that was taken down early comes once more as [`Kind::Other`].
+    Banner,
     /// What is said of sampling, where anything is.
     Config {
         sampled: Option<bool>,
@@ -141,6 +143,12 @@ fn one(object: &[u8]) -> Option<Event> {
             let sent_us = text(object, "gift_id").and_then(|k| digits(k.strip_prefix(b"l-")?)).unwrap_or(0);
             Event { kind: Kind::Gift, id: id(), pseq, sent_us }
         }
+        b"banner" if flag(object, "ended") => plain(Kind::Other),
+        b"banner" => {
+            let id = text(object, "banner_id").and_then(digits)?;
+            let sent_us = text(object, "body").and_then(|body| digits(body.strip_prefix(b"l ")?)).unwrap_or(0);
+            Event { kind: Kind::Banner, id, pseq: 0, sent_us }
+        }
         b"config" => {
             let sampled = after(object, "sampled").map(|v| v.starts_with(b"true"));
             Event { kind: Kind::Config { sampled }, id: id(), pseq, sent_us: 0 }
@@ -234,6 +242,18 @@ mod tests {
     fn a_repeated_text_tells_its_time_by_its_authors_name() {
         let got = events(r#"{"type":"comment","event_id":7,"user":{"id":"u","display":"l 55"},"body":"88888888"}"#);
         assert_eq!(got[0].sent_us, 55);
+    }
+
+    #[test]
+    fn a_banner_is_read_by_its_own_id_and_a_taken_down_one_is_none() {
+        let up = events(
+            r#"{"type":"banner","banner_id":"219558728171551","body":"l 77","until_ts":"2026-05-17T20:15:03.122Z"}"#,
+        );
+        assert_eq!(up[0], Event { kind: Kind::Banner, id: 219_558_728_171_551, pseq: 0, sent_us: 77 });
+        let down = events(
+            r#"{"type":"banner","banner_id":"2","body":"l 77","until_ts":"2026-05-17T20:15:03.122Z","ended":true}"#,
+        );
+        assert_eq!(down[0].kind, Kind::Other);
     }
 
     #[test]

@@ -78,7 +78,20 @@ impl Posting {
         let (settings, stop) = (settings.clone(), stop.clone());
         let of = settings.scorers.clamp(1, settings.rooms.len() as u32);
         Posting::start(of, name, move |k| {
-            post_paced(&settings, &Turn { k: k as usize, of: of as usize, rate, start_us }, &stop, request)
+            let turn = Turn { k: k as usize, of: of as usize, rate, start_us };
+            post_paced(&settings, &turn, settings.seconds, &stop, request)
+        })
+    }
+
+    /// Every banner of the run, by one connection.
+    pub fn banners(settings: &Arc<Settings>, start_us: u64, stop: &Arc<AtomicBool>) -> Result<Posting> {
+        let (settings, stop) = (settings.clone(), stop.clone());
+        let turn = Turn { k: 0, of: 1, rate: settings.banner_rate, start_us };
+        let from_us = (settings.banners_from * 1e6) as u64;
+        Posting::start(1, "banners", move |_| {
+            let turn = Turn { start_us: turn.start_us + from_us, ..turn };
+            let seconds = settings.seconds - settings.banners_from;
+            post_paced(&settings, &turn, seconds, &stop, banner)
         })
     }
 
@@ -177,7 +190,18 @@ fn gift(n: u64, at: u64, name: &str, _: u64) -> Request {
     }
 }
 
+/// It stands for as long as the slowest stream may wait for it, and no more than the site has room for.
+fn banner(_: u64, at: u64, _: &str, _: u64) -> Request {
+    Request {
+        target: "/admin/banners".to_owned(),
+        headers: "",
+        body: format!(r#"{{"body":"l {at}","seconds":15,"justification":"a load run"}}"#),
+        twice: false,
+    }
+}
+
 /// Connection `k` of `of`: the rooms whose turn it is by their place.
+#[derive(Clone, Copy)]
 struct Turn {
     k: usize,
     of: usize,
@@ -188,6 +212,7 @@ struct Turn {
 fn post_paced(
     settings: &Settings,
     turn: &Turn,
+    seconds: f64,
     stop: &AtomicBool,
     request: fn(u64, u64, &str, u64) -> Request,
 ) -> Result<Posted> {
@@ -197,7 +222,7 @@ fn post_paced(
     let mut n = 0_u64;
     loop {
         let at = turn.start_us + (n as f64 / turn.rate * 1e6) as u64;
-        if (at - turn.start_us) as f64 >= settings.seconds * 1e6 || stop.load(Ordering::Relaxed) {
+        if (at - turn.start_us) as f64 >= seconds * 1e6 || stop.load(Ordering::Relaxed) {
             return Ok(posted);
         }
         let (event, room) = (n, (n % rooms) as usize);
@@ -223,7 +248,9 @@ fn taken(http: &mut Http, ask: &Request, waits: &mut u64) -> Result<u64> {
     loop {
         let (status, answer) = http.call("POST", &ask.target, ask.headers, &ask.body)?;
         if (200..300).contains(&status) {
-            return event::number(&answer, "event_id").context("an answer without an id");
+            let banner = event::text(&answer, "banner_id").and_then(|id| std::str::from_utf8(id).ok()?.parse().ok());
+            let own = if ask.target == "/admin/banners" { banner } else { event::number(&answer, "event_id") };
+            return own.context("an answer without an id");
         }
         let Some(wait) = patience(status, &answer) else {
             bail!("{} was refused with {status}: {}", ask.target, String::from_utf8_lossy(&answer));

@@ -56,6 +56,7 @@ pub struct Published {
     pub gifts_sent: u64,
     pub gifts_acked: u64,
     pub gift_acks: Buckets,
+    pub banners: u64,
     pub totals: Vec<Total>,
 }
 
@@ -116,7 +117,7 @@ impl Publishers {
         let mut events = Events::with_capacity(1024);
         let mut go: Option<(Instant, u64)> = None;
         let mut due = 0_u64;
-        let (mut scores, mut gifts, mut posts) = (None, None, None);
+        let (mut scores, mut gifts, mut banners, mut posts) = (None, None, None, None);
         let stop = Arc::new(AtomicBool::new(false));
         loop {
             let now = Instant::now();
@@ -135,6 +136,9 @@ impl Publishers {
                     }
                     if self.settings.gift_rate > 0.0 {
                         gifts = Some(Posting::gifts(&self.settings, start_us, &stop)?);
+                    }
+                    if self.settings.banner_rate > 0.0 {
+                        banners = Some(Posting::banners(&self.settings, start_us, &stop)?);
                     }
                     if self.settings.posters > 0 {
                         posts = Some(Posting::comments(&self.settings, self.schedule.clone(), start_us)?);
@@ -197,6 +201,10 @@ impl Publishers {
             self.done.gift_acks = Buckets::of(&posted.micros);
             self.done.gifts_acked = posted.acked.len() as u64;
             posted.acked.into_iter().for_each(|(room, id)| self.done.totals[room].gift(id));
+        }
+        if let Some(banners) = banners {
+            self.done.banners = banners.join()?.acked.len() as u64;
+            self.done.totals.iter_mut().for_each(|total| total.banners = self.done.banners);
         }
         if let Some(posts) = posts {
             let posted = posts.join()?;

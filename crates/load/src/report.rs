@@ -135,6 +135,12 @@ pub struct Report {
     pub scores_given: u64,
     pub gifts_due: u64,
     pub gifts_given: u64,
+    pub banners_by: BTreeMap<String, Latency>,
+    pub banners_due: u64,
+    pub banners_given: u64,
+    /// Comments from before the first banner, and from then on.
+    pub calm: Latency,
+    pub beside: Latency,
     pub told_sampled: u64,
     pub comments_least: u64,
     pub comments_most: u64,
@@ -262,6 +268,11 @@ impl Report {
             scores_given: sum(|s| s.scores_given),
             gifts_due: sum(|s| s.gifts_due),
             gifts_given: sum(|s| s.gifts_given),
+            banners_by: by_transport(seen, |s| &s.banners),
+            banners_due: sum(|s| s.banners_due),
+            banners_given: sum(|s| s.banners_given),
+            calm: Latency::of(seen.iter().map(|s| &s.calm)),
+            beside: Latency::of(seen.iter().map(|s| &s.beside)),
             told_sampled: sum(|s| s.told_sampled),
             comments_least: seen.iter().map(|s| s.comments_least).min().unwrap_or(0),
             comments_most: seen.iter().map(|s| s.comments_most).max().unwrap_or(0),
@@ -380,6 +391,7 @@ impl Report {
         rows.extend(self.scores_by.iter().map(|(by, l)| (format!("score: to delivery by {by}"), *l)));
         rows.push(("gift: post to ack".to_owned(), self.gift_acks));
         rows.extend(self.gifts_by.iter().map(|(by, l)| (format!("gift: to delivery by {by}"), *l)));
+        rows.extend(self.banners_by.iter().map(|(by, l)| (format!("banner: to delivery by {by}"), *l)));
         for (name, l) in rows {
             if l.n > 0 {
                 println!(

@@ -134,6 +134,10 @@ pub struct Settings {
     pub score_rate: f64,
     /// Gifts a second over all rooms; every second one is posted twice.
     pub gift_rate: f64,
+    /// Banners a second, put up by an operator.
+    pub banner_rate: f64,
+    /// The first of them, seconds after the beginning.
+    pub banners_from: f64,
     /// The rooms' setting, where it is not to be the server's default.
     pub sampling: Option<String>,
     /// Viewers are owed a part of the comments, and everything else.
@@ -190,6 +194,8 @@ impl Settings {
             inflight: None,
             score_rate: 0.0,
             gift_rate: 0.0,
+            banner_rate: 0.0,
+            banners_from: 0.0,
             sampling: None,
             sampled: false,
             pattern: None,

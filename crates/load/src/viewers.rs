@@ -65,6 +65,10 @@ pub struct Seen {
     pub comments: BTreeMap<String, Buckets>,
     pub scores: BTreeMap<String, Buckets>,
     pub gifts: BTreeMap<String, Buckets>,
+    pub banners: BTreeMap<String, Buckets>,
+    /// Comments from before the first banner, and from then on.
+    pub calm: Buckets,
+    pub beside: Buckets,
     /// Failed checks.
     pub duplicates: u64,
     pub missing_pseq: u64,
@@ -84,7 +88,10 @@ pub struct Seen {
     pub scores_given: u64,
     pub gifts_due: u64,
     pub gifts_given: u64,
-    /// Viewers that were told that they are shown a part, and the comments of who was given fewest and most.
+    pub banners_due: u64,
+    pub banners_given: u64,
+    /// Viewers that were told that they are shown a part, and since then the comments of who was given fewest and
+    /// most.
     pub told_sampled: u64,
     pub comments_least: u64,
     pub comments_most: u64,
@@ -124,6 +131,8 @@ pub struct Total {
     pub comments: u64,
     pub scores: u64,
     pub gifts: u64,
+    /// Of the whole site.
+    pub banners: u64,
     /// Wrapping sum of all their ids.
     pub sum: u64,
     pub likes: u64,
@@ -234,6 +243,11 @@ struct Viewer {
     cursor: u64,
     pseq: u64,
     given: Owed,
+    /// Comments since it was told that it is shown a part.
+    part: u64,
+    /// Banners, and the newest of them.
+    banners: u64,
+    banner: u64,
     skipped: u64,
     sum: u64,
     likes: u64,
@@ -273,6 +287,9 @@ pub struct Viewers {
     comments: [Histogram<u64>; 3],
     scores: [Histogram<u64>; 3],
     gifts: [Histogram<u64>; 3],
+    banners: [Histogram<u64>; 3],
+    calm: Histogram<u64>,
+    beside: Histogram<u64>,
     entered: Histogram<u64>,
     seen: Seen,
     last_delivery: Instant,
@@ -311,6 +328,9 @@ impl Viewers {
                 cursor: 0,
                 pseq: 0,
                 given: Owed::default(),
+                part: 0,
+                banners: 0,
+                banner: 0,
                 skipped: 0,
                 sum: 0,
                 likes: 0,
@@ -345,6 +365,9 @@ impl Viewers {
             comments: std::array::from_fn(|_| new_histogram()),
             scores: std::array::from_fn(|_| new_histogram()),
             gifts: std::array::from_fn(|_| new_histogram()),
+            banners: std::array::from_fn(|_| new_histogram()),
+            calm: new_histogram(),
+            beside: new_histogram(),
             entered: new_histogram(),
             seen: Seen::default(),
             last_delivery: now,
@@ -432,6 +455,8 @@ impl Viewers {
             self.seen.comments_due += owed.comments;
             self.seen.scores_due += owed.scores;
             self.seen.gifts_due += owed.gifts;
+            self.seen.banners_due += total.banners;
+            self.seen.banners_given += viewer.banners;
             self.seen.comments_given += given.comments;
             self.seen.scores_given += given.scores;
             self.seen.gifts_given += given.gifts;
@@ -453,9 +478,9 @@ impl Viewers {
                 slow.skipped += viewer.skipped;
             }
         }
-        let given = || self.viewers.iter().map(|v| v.given.comments);
-        self.seen.comments_least = given().min().unwrap_or(0);
-        self.seen.comments_most = given().max().unwrap_or(0);
+        let parts = || self.viewers.iter().map(|v| v.part);
+        self.seen.comments_least = parts().min().unwrap_or(0);
+        self.seen.comments_most = parts().max().unwrap_or(0);
         self.seen.viewers = self.viewers.iter().filter(|v| v.greeted).count() as u64;
         let by_transport = |all: &[Histogram<u64>; 3]| {
             let named = LADDER.iter().map(|t| t.name().to_owned()).zip(all).filter(|(_, h)| !h.is_empty());
@@ -465,6 +490,9 @@ impl Viewers {
         self.seen.comments = by_transport(&self.comments);
         self.seen.scores = by_transport(&self.scores);
         self.seen.gifts = by_transport(&self.gifts);
+        self.seen.banners = by_transport(&self.banners);
+        self.seen.calm = Buckets::of(&self.calm);
+        self.seen.beside = Buckets::of(&self.beside);
         self.seen
     }
 
@@ -909,6 +937,7 @@ impl Viewers {
                 let latency = match event.kind {
                     Kind::Comment => {
                         viewer.given.comments += 1;
+                        viewer.part += u64::from(viewer.told_sampled);
                         &mut self.comments[rung]
                     }
                     Kind::Score => {
@@ -928,6 +957,14 @@ impl Viewers {
                 if event.sent_us > 0 && !viewer.slow && viewer.back == Back::Here {
                     let took = now.saturating_sub(event.sent_us).max(1);
                     latency.saturating_record(took);
+                    let calm_until = self.go_us.map(|go| go + (self.settings.banners_from * 1e6) as u64);
+                    match calm_until {
+                        Some(until) if event.kind == Kind::Comment && self.settings.banner_rate > 0.0 => {
+                            let at_the_time = if event.sent_us < until { &mut self.calm } else { &mut self.beside };
+                            at_the_time.saturating_record(took);
+                        }
+                        _ => {}
+                    }
                     // A long-poll is answered at most once a second, whatever else happens.
                     let measures = viewer.stays && viewer.transport != Transport::Poll;
                     if measures && let Some(storm) = &mut self.storm {
@@ -935,6 +972,16 @@ impl Viewers {
                     }
                 }
                 self.caught_up(slot, event.sent_us);
+            }
+            Kind::Banner => {
+                // One that stands comes again in the hello of a stream that was dropped.
+                if event.id > viewer.banner {
+                    viewer.banner = event.id;
+                    viewer.banners += 1;
+                    let rung = LADDER.iter().position(|t| *t == viewer.transport).unwrap_or(0);
+                    self.banners[rung].saturating_record(now.saturating_sub(event.sent_us).max(1));
+                    self.last_delivery = Instant::now();
+                }
             }
             Kind::Skipped { count } => viewer.skipped += count,
             Kind::Close { code, retry_ms, spread_ms } => {
@@ -1032,7 +1079,8 @@ impl Viewer {
             true => self.given.scores >= owed.scores && self.given.gifts >= owed.gifts,
             false => self.given.all() + self.skipped >= owed.all(),
         };
-        let has = self.told_cut || (has && self.likes >= total.map_or(0, |total| total.likes));
+        let (likes, banners) = total.map_or((0, 0), |total| (total.likes, total.banners));
+        let has = (self.told_cut || (has && self.likes >= likes)) && self.banners >= banners;
         // A victim may have found all it lacked in its socket, and the socket ended: it is complete when it watches again.
         self.phase == Phase::Ended || (has && (!self.slow || self.phase == Phase::Open))
     }
