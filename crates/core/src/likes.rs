@@ -71,12 +71,20 @@ pub struct RoomLikes {
     pub kinds: Vec<(LikeKind, Vec<(UserId, u32)>)>,
 }
 
-/// One round of one gateway, all its rooms.
+/// What was gathered between two hand-overs, all rooms, rooms in order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Round {
+    /// From its first like to its end: a tick, or as long as nobody took it.
+    pub span: Duration,
+    pub rooms: Arc<[RoomLikes]>,
+}
+
+/// One round of one gateway.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frame {
     /// The sender's own number and the frame's; `None` from within the owner's process, which ends with it.
     pub from: Option<(u64, u64)>,
-    pub rooms: Arc<[RoomLikes]>,
+    pub round: Round,
 }
 
 /// How far a sender's frames are counted, and when the last of them was.
@@ -114,9 +122,9 @@ impl Meter {
         rate.take_many(n, limit, now).map_err(NotTaken::Rate)
     }
 
-    /// Takes as many of `n` as the rate leaves.
-    pub fn take_upto(&mut self, room: &RoomId, user: &UserId, n: u32, limit: Limit, now: Mono) -> u32 {
-        self.rate(room, user, now).map_or(0, |rate| rate.take_upto(n, limit, now))
+    /// Takes as many of `n` as the rate leaves to likes that came between `since` and `now`.
+    pub fn take_upto(&mut self, (room, user): (&RoomId, &UserId), n: u32, limit: Limit, since: Mono, now: Mono) -> u32 {
+        self.rate(room, user, now).map_or(0, |rate| rate.take_upto(n, limit, since, now))
     }
 
     fn rate(&mut self, room: &RoomId, user: &UserId, now: Mono) -> Option<&mut Gcra> {
@@ -138,12 +146,14 @@ impl Meter {
 pub struct Gatherer {
     rooms: BTreeMap<RoomId, BTreeMap<LikeKind, BTreeMap<UserId, u32>>>,
     n_entries: usize,
+    /// When the first of them came.
+    since: Mono,
     meter: Meter,
 }
 
 impl Gatherer {
     pub fn new(hasher: Seeded) -> Gatherer {
-        Gatherer { rooms: BTreeMap::new(), n_entries: 0, meter: Meter::new(hasher) }
+        Gatherer { rooms: BTreeMap::new(), n_entries: 0, since: Mono(0), meter: Meter::new(hasher) }
     }
 
     /// `user` likes the room `n` times. Errors: nothing is taken.
@@ -167,6 +177,9 @@ impl Gatherer {
             return Err(NotTaken::Full);
         }
         self.meter.take(room, user, n, limit, now)?;
+        if self.n_entries == 0 {
+            self.since = now;
+        }
         self.n_entries += 1;
         let kinds = self.rooms.entry(room.clone()).or_default();
         kinds.entry(kind.clone()).or_default().insert(user.clone(), n);
@@ -178,14 +191,15 @@ impl Gatherer {
     }
 
     /// All that was gathered since the last call; rates stay.
-    pub fn take(&mut self) -> Arc<[RoomLikes]> {
+    pub fn take(&mut self, now: Mono) -> Round {
+        let span = if self.n_entries == 0 { Duration::ZERO } else { now.since(self.since) };
         self.n_entries = 0;
         let rooms = std::mem::take(&mut self.rooms).into_iter();
         let of_room = |(room, kinds): (RoomId, BTreeMap<LikeKind, BTreeMap<UserId, u32>>)| RoomLikes {
             room,
             kinds: kinds.into_iter().map(|(kind, users)| (kind, users.into_iter().collect())).collect(),
         };
-        rooms.map(of_room).collect()
+        Round { span, rooms: rooms.map(of_room).collect() }
     }
 }
 
@@ -213,10 +227,10 @@ impl Sender {
     }
 
     /// Numbers a round; it is kept until it is settled. Panics: when too many are under way already.
-    pub fn send(&mut self, rooms: Arc<[RoomLikes]>) -> Frame {
+    pub fn send(&mut self, round: Round) -> Frame {
         assert!(self.may_send(), "a round waits until one before it is settled");
         self.last += 1;
-        let frame = Frame { from: Some((self.id, self.last)), rooms };
+        let frame = Frame { from: Some((self.id, self.last)), round };
         self.unsettled.push_back(frame.clone());
         frame
     }
@@ -240,7 +254,7 @@ mod tests {
 
     use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 
-    use super::{ENTRIES_MAX, Gatherer, Meter, NotTaken, PER_OP_MAX, Sender, Totals, highest, limit};
+    use super::{ENTRIES_MAX, Gatherer, Meter, NotTaken, PER_OP_MAX, Round, Sender, Totals, highest, limit};
     use crate::hash::Seeded;
     use crate::names::{LikeKind, RoomId, UserId};
     use crate::time::Mono;
@@ -265,11 +279,13 @@ mod tests {
         for (r, k, u, n) in [("b", "like", 1, 5), ("a", "like", 2, 1), ("b", "like", 1, 7), ("b", "heart", 1, 2)] {
             gatherer.like(&room(r), &kind(k), &user(u), n, limit, Mono(0)).unwrap();
         }
-        let round = gatherer.take();
+        let Round { span, rooms: round } = gatherer.take(Mono(70_000));
+        assert_eq!(span, Duration::from_millis(70));
         let of = |at: usize| round[at].kinds.iter().map(|(k, u)| (k.as_str(), u.clone())).collect::<Vec<_>>();
         assert_eq!(of(0), [("like", vec![(user(2), 1)])]);
         assert_eq!(of(1), [("heart", vec![(user(1), 2)]), ("like", vec![(user(1), 12)])]);
-        assert!(gatherer.is_empty() && gatherer.take().is_empty());
+        let next = gatherer.take(Mono(90_000));
+        assert!(gatherer.is_empty() && next.rooms.is_empty() && next.span.is_zero());
     }
 
     #[test]
@@ -287,8 +303,8 @@ mod tests {
     #[test]
     fn a_frame_is_kept_until_it_is_settled() {
         let mut sender = Sender::new(9);
-        let rooms = Gatherer::new(Seeded(0)).take();
-        let numbers: Vec<_> = (0..3).map(|_| sender.send(rooms.clone()).from).collect();
+        let round = Gatherer::new(Seeded(0)).take(Mono(0));
+        let numbers: Vec<_> = (0..3).map(|_| sender.send(round.clone()).from).collect();
         assert_eq!(numbers, [Some((9, 1)), Some((9, 2)), Some((9, 3))]);
         sender.settled(2);
         assert_eq!(sender.unsettled().map(|f| f.from).collect::<Vec<_>>(), [Some((9, 3))]);
@@ -326,7 +342,7 @@ mod tests {
             for (n, pause) in taps {
                 now += pause;
                 let taken = if upto {
-                    meter.take_upto(&room("a"), &user(1), n, limit, Mono(now))
+                    meter.take_upto((&room("a"), &user(1)), n, limit, Mono(now), Mono(now))
                 } else if meter.take(&room("a"), &user(1), n, limit, Mono(now)).is_ok() {
                     n
                 } else {
@@ -346,13 +362,39 @@ mod tests {
             }
         }
 
+        /// Whoever kept to the rate where it tapped is not cut where rounds are judged, however long they were kept.
+        #[test]
+        fn what_the_door_let_in_is_counted_whenever_its_rounds_come(
+            rate in 1u32..50,
+            taps in proptest::collection::vec((1u32..=20, 0u64..500_000, proptest::prelude::any::<bool>()), 1..150),
+            late in 0u64..900_000,
+        ) {
+            let (mut door, mut owner) = (Gatherer::new(Seeded(1)), Meter::new(Seeded(2)));
+            let (at_door, at_owner) = (limit(rate, Duration::ZERO), limit(rate, Duration::from_secs(1)));
+            let (room, user, kind) = (room("a"), user(1), kind("like"));
+            let mut now = 0u64;
+            for (n, pause, ends) in taps {
+                now += pause;
+                let _ = door.like(&room, &kind, &user, n, at_door, Mono(now));
+                if !ends {
+                    continue;
+                }
+                let Round { span, rooms } = door.take(Mono(now));
+                for given in rooms.iter().flat_map(|r| &r.kinds).flat_map(|(_, users)| users).map(|(_, n)| *n) {
+                    let judged = Mono(now + late);
+                    let since = Mono(judged.0.saturating_sub(span.as_micros() as u64));
+                    prop_assert_eq!(owner.take_upto((&room, &user), given, at_owner, since, judged), given);
+                }
+            }
+        }
+
         #[test]
         fn one_users_likes_never_take_anothers(n in 1usize..40) {
             let mut meter = Meter::new(Seeded(1));
             let limit = limit(20, Duration::ZERO);
             for u in 0..n {
                 for r in ["a", "b"] {
-                    prop_assert_eq!(meter.take_upto(&room(r), &user(u), 1_000, limit, Mono(5)), limit.burst);
+                    prop_assert_eq!(meter.take_upto((&room(r), &user(u)), 1_000, limit, Mono(5), Mono(5)), limit.burst);
                 }
             }
         }

@@ -46,10 +46,11 @@ impl Gcra {
         Ok(())
     }
 
-    /// Takes as many of `n` as are free, and says how many those were.
-    pub fn take_upto(&mut self, n: u32, limit: Limit, now: Mono) -> u32 {
+    /// Takes as many of `n` as are free, and says how many those were. They came between `since` and `now`, nobody knows when:
+    /// what would have been free in that time is.
+    pub fn take_upto(&mut self, n: u32, limit: Limit, since: Mono, now: Mono) -> u32 {
         let interval = limit.interval();
-        let from = self.empty_at.max(now.0);
+        let from = self.empty_at.max(since.min(now).0);
         let most = now.0 + interval * u64::from(limit.burst.max(1));
         let free = most.saturating_sub(from) / interval;
         let taken = u64::from(n).min(free);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use grandstand_core::ids::Epoch;
-use grandstand_core::likes::{Frame, KINDS_MAX, RoomLikes, TICK};
+use grandstand_core::likes::{Frame, KINDS_MAX, RoomLikes, Round, TICK};
 use grandstand_core::names::{LikeKind, RoomId, UserId};
 use grandstand_core::owner::answer::{Failure, Output};
 use grandstand_core::owner::command::Command;
@@ -39,7 +39,7 @@ fn frame(from: Option<(u64, u64)>, likes: &[(&str, &str, &str, u32)]) -> Frame {
         room: room(r),
         kinds: vec![(kind(k), vec![(user(u), *n)])],
     };
-    Frame { from, rooms: likes.iter().map(of).collect() }
+    Frame { from, round: Round { span: Duration::ZERO, rooms: likes.iter().map(of).collect() } }
 }
 
 impl Stage {
@@ -251,6 +251,16 @@ fn a_room_is_made_by_its_first_like_where_rooms_are_made_on_use() {
 }
 
 #[test]
+fn likes_of_a_room_whose_first_batch_failed_are_counted_with_the_next() {
+    let mut stage = Stage::new(true);
+    stage.take(frame(None, &[("new", "like", "u", 2)]));
+    stage.owner.seal(stage.now, stage.wall).unwrap();
+    stage.owner.on_failed(Failure::Overloaded, stage.now, stage.wall);
+    stage.tick();
+    assert_eq!(stage.total("new", "like"), 2);
+}
+
+#[test]
 fn a_user_by_many_gateways_gives_no_more_than_the_rate_and_its_slack() {
     let mut stage = Stage::plain();
     for sender in 0..20 {
@@ -259,6 +269,21 @@ fn a_user_by_many_gateways_gives_no_more_than_the_rate_and_its_slack() {
     stage.tick();
     // 20 a second for six seconds.
     assert_eq!((stage.total("a", "like"), stage.owner.uncounted().over_rate), (120, 1_880));
+}
+
+#[test]
+fn likes_that_were_kept_for_long_are_held_to_the_rate_of_that_time() {
+    let mut stage = Stage::plain();
+    stage.pass(Duration::from_secs(60));
+    let mut kept = frame(Some((7, 1)), &[("a", "like", "u", 500)]);
+    kept.round.span = Duration::from_secs(30);
+    stage.take(kept);
+    stage.tick();
+    assert_eq!(stage.total("a", "like"), 500, "20 a second for half a minute would be 600");
+    // And the next are held to what is left, not to the time before.
+    stage.take(frame(Some((7, 2)), &[("a", "like", "u", 500)]));
+    stage.tick();
+    assert_eq!(stage.total("a", "like"), 620);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use grandstand_core::hash::Seeded;
 use grandstand_core::ids::{Epoch, EventId, Position, Pseq};
-use grandstand_core::likes::{self, Frame, Gatherer, RoomLikes};
+use grandstand_core::likes::{self, Frame, Gatherer, RoomLikes, Round};
 use grandstand_core::names::{LikeKind, RoomId, UserId};
 use grandstand_core::owner::{Owner, Settings};
 use grandstand_core::record::{Audience, Lane};
@@ -129,7 +129,7 @@ fn like_flush() -> Box<dyn FnMut()> {
     Box::new(move || {
         now = now + Duration::from_secs(1);
         wall = wall + Duration::from_secs(1);
-        owner.take_likes(Frame { from: None, rooms: rooms.clone() }, now, wall);
+        owner.take_likes(Frame { from: None, round: Round { span: likes::TICK, rooms: rooms.clone() } }, now, wall);
         assert!(black_box(owner.seal(now, wall)).is_some(), "a tick is due");
         owner.on_committed(now, wall);
         while owner.poll().is_some() {}

@@ -21,7 +21,7 @@ use crate::time::{Mono, Wall};
 
 /// Rooms of one tally record: with eight kinds of 16 letters and names of 128 it is below 170 KiB, and a record holds 256.
 const ROOMS_A_RECORD_MAX: usize = 400;
-/// Frames come with a link's delay; a user's burst is stretched by it.
+/// Frames come with a link's delay, of which their span says nothing; a user's burst is stretched by it.
 const UNEVEN: Duration = Duration::from_secs(1);
 
 /// Likes that were not counted, since the process started.
@@ -143,9 +143,13 @@ impl Owner {
     pub(super) fn seal_likes(&mut self, draft: &mut Draft, now: Mono) -> Sealed {
         self.counting.sealed_at = Some(now);
         let mut sealed = std::mem::take(&mut self.counting.back);
+        for at in sealed.rooms.keys().copied() {
+            self.make_room_for_likes(draft, at);
+        }
         for frame in std::mem::take(&mut self.counting.frames) {
-            for likes in frame.rooms.iter() {
-                self.judge(draft, likes, &mut sealed, now);
+            let since = Mono(now.0.saturating_sub(frame.round.span.as_micros() as u64));
+            for likes in frame.round.rooms.iter() {
+                self.judge(draft, likes, &mut sealed, (since, now));
             }
             if let Some((sender, number)) = frame.from {
                 let known = sealed.senders.entry(sender).or_default();
@@ -174,16 +178,14 @@ impl Owner {
         sealed
     }
 
-    /// Adds what counts of one room's likes.
-    fn judge(&mut self, draft: &mut Draft, likes: &likes::RoomLikes, sealed: &mut Sealed, now: Mono) {
+    /// Adds what counts of one room's likes that came between the two times.
+    fn judge(&mut self, draft: &mut Draft, likes: &likes::RoomLikes, sealed: &mut Sealed, (since, now): (Mono, Mono)) {
         let n_all = || likes.kinds.iter().flat_map(|(_, users)| users).map(|(_, n)| u64::from(*n)).sum::<u64>();
         let Ok(at) = self.room_for_use(&likes.room) else {
             self.counting.uncounted.room += n_all();
             return;
         };
-        if draft.views.get(&at).or(self.slots[at].view.as_ref()).is_none() {
-            self.make_room(draft, at);
-        }
+        self.make_room_for_likes(draft, at);
         let view = draft.views.get(&at).or(self.slots[at].view.as_ref()).expect("the room was made above");
         if view.settings.like_rate == 0 || view.settings.state == RoomState::Closed {
             self.counting.uncounted.room += n_all();
@@ -203,7 +205,7 @@ impl Owner {
                 } else if view.is_banned(user, draft.ts) {
                     counting.uncounted.banned += u64::from(*n);
                 } else {
-                    let taken = counting.meter.take_upto(&likes.room, user, *n, limit, now);
+                    let taken = counting.meter.take_upto((&likes.room, user), *n, limit, since, now);
                     counting.uncounted.over_rate += u64::from(*n - taken);
                     if taken > 0 {
                         *added.entry(kind.clone()).or_default() += u64::from(taken);
@@ -213,6 +215,13 @@ impl Owner {
         }
         if added.is_empty() {
             sealed.rooms.remove(&at);
+        }
+    }
+
+    /// A room's first record comes before its first likes; the batch that was to bring it may have failed.
+    fn make_room_for_likes(&self, draft: &mut Draft, at: usize) {
+        if draft.views.get(&at).or(self.slots[at].view.as_ref()).is_none() {
+            self.make_room(draft, at);
         }
     }
 
@@ -232,7 +241,6 @@ impl Owner {
     pub(super) fn take_tally(&mut self, tally: &Tally, ts: Wall) {
         for (room, totals) in &tally.rooms {
             let at = self.slot_of(room);
-            // A room's first record comes before its first likes.
             let Some(view) = self.slots[at].view.as_mut() else { continue };
             if planted(43) {
                 view.likes = totals.clone();

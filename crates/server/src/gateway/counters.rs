@@ -101,13 +101,11 @@ impl Worker {
         self.walk_by(idx, at);
     }
 
-    /// The room is walked at `at`, when it is not before.
+    /// The room is walked at `at`, unless something waits for its merge window: then they leave together.
     fn walk_by(&mut self, idx: usize, at: Mono) {
         let room = &mut self.rooms[idx];
-        if room.deadline.is_none_or(|known| at < known) {
-            if let Some(old) = room.deadline.replace(at) {
-                self.windows.remove(&(old, idx));
-            }
+        if room.deadline.is_none() {
+            room.deadline = Some(at);
             self.windows.insert((at, idx));
         }
     }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use grandstand_core::admission::Limit;
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Partition, Position, Pseq, Revision, Seq};
-use grandstand_core::likes::{Frame, RoomLikes, Totals};
+use grandstand_core::likes::{Frame, RoomLikes, Round, Totals};
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::owner::answer::Answer;
 use grandstand_core::owner::command::{Author, Publish, Standing};
@@ -334,7 +334,8 @@ pub fn write_up(up: &Up, out: &mut Vec<u8>) -> Result<(), Fault> {
             let (sender, number) = frame.from.expect("what crosses the link is numbered");
             w.u64(sender);
             w.u64(number);
-            w.list(&frame.rooms, |w, likes| {
+            w.duration(frame.round.span);
+            w.list(&frame.round.rooms, |w, likes| {
                 w.text(likes.room.as_str());
                 w.list(&likes.kinds, |w, (kind, users)| {
                     w.text(kind.as_str());
@@ -425,6 +426,7 @@ pub fn read_up(bytes: &[u8]) -> Result<Up, Fault> {
         }),
         12 => {
             let from = Some((r.u64()?, r.u64()?));
+            let span = r.duration()?;
             let rooms = r.list(8, |r| {
                 let room = r.room()?;
                 let kinds = r.list(8, |r| {
@@ -433,7 +435,7 @@ pub fn read_up(bytes: &[u8]) -> Result<Up, Fault> {
                 })?;
                 Ok(RoomLikes { room, kinds })
             })?;
-            Up::Likes(Frame { from, rooms: rooms.into() })
+            Up::Likes(Frame { from, round: Round { span, rooms: rooms.into() } })
         }
         11 => Up::Fetch(Fetch::Past {
             worker: r.worker()?,

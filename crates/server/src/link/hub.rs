@@ -457,7 +457,7 @@ impl Hub {
         }
         state.likes_wait = false;
         state.likes_at = now + likes::TICK;
-        let frame = state.sender.send(self.likes.take());
+        let frame = state.sender.send(self.likes.take(clock::mono()));
         self.write(state, &Up::Likes(frame));
     }
 

@@ -4,11 +4,11 @@
 //! process when its tick has come; in a gateway process the hub does, and carries what was in it to the owner's as one
 //! numbered frame. While the shard is away the box stays where it is and fills up to its bound.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use grandstand_core::hash::Seeded;
-use grandstand_core::likes::{self, Gatherer, NotTaken, RoomLikes, Totals};
+use grandstand_core::likes::{self, Gatherer, NotTaken, Round, Totals};
 use grandstand_core::names::{LikeKind, RoomId, UserId};
 use grandstand_core::record::{Room, RoomState};
 use grandstand_core::time::Mono;
@@ -83,8 +83,8 @@ impl LikeBox {
         self.gathered().is_empty()
     }
 
-    pub fn take(&self) -> Arc<[RoomLikes]> {
-        self.gathered().take()
+    pub fn take(&self, now: Mono) -> Round {
+        self.gathered().take(now)
     }
 
     fn gathered(&self) -> MutexGuard<'_, Gatherer> {
@@ -130,7 +130,7 @@ mod tests {
         }
         assert_eq!(like(1, &plain, &settings, &none), Err(Refused::Rate(Duration::from_millis(50))));
         assert_eq!(rings.load(Ordering::Relaxed), 1);
-        assert_eq!(likes.take()[0].kinds[0].1, [(user.clone(), 100)]);
+        assert_eq!(likes.take(Mono(0)).rooms[0].kinds[0].1, [(user.clone(), 100)]);
         assert!(likes.is_empty());
     }
 }

@@ -188,7 +188,7 @@ impl Task {
             }
             if self.state.likes_wait && self.owner.next_tally() <= mono {
                 self.state.likes_wait = false;
-                self.owner.take_likes(Frame { from: None, rooms: self.likes.take() }, mono, wall);
+                self.owner.take_likes(Frame { from: None, round: self.likes.take(mono) }, mono, wall);
             }
             if self.owner.next_deadline().is_some_and(|at| at <= mono) {
                 self.owner.on_deadline(mono, wall);

@@ -47,12 +47,13 @@ impl World {
         if !self.likes() {
             return;
         }
+        let now = self.now;
         let host = &mut self.gateways[gateway];
         if let Some(process) = host.owner
             && host.sender.may_send()
             && !host.likes.is_empty()
         {
-            let frame = host.sender.send(host.likes.take());
+            let frame = host.sender.send(host.likes.take(now));
             self.hand_on(gateway, process, frame);
         }
         let host = &mut self.gateways[gateway];
@@ -105,10 +106,11 @@ impl World {
 
     /// A gateway dies: what is in it may have been counted or not.
     pub(super) fn lose_likes(&mut self, gateway: GatewayIdx) {
+        let now = self.now;
         let host = &mut self.gateways[gateway];
-        let mut rounds = vec![host.likes.take()];
-        rounds.extend(host.sender.unsettled().map(|frame| frame.rooms.clone()));
-        for RoomLikes { room, kinds } in rounds.iter().flat_map(|rooms| rooms.iter()) {
+        let mut rounds = vec![host.likes.take(now)];
+        rounds.extend(host.sender.unsettled().map(|frame| frame.round.clone()));
+        for RoomLikes { room, kinds } in rounds.iter().flat_map(|round| round.rooms.iter()) {
             for (kind, users) in kinds {
                 let n = users.iter().map(|(_, n)| n).sum();
                 self.saw(Seen::LikesAtRisk { room: room.clone(), kind: kind.clone(), n });

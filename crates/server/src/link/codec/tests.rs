@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use grandstand_core::admission::Limit;
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Partition, Position, Pseq, Revision, Seq};
-use grandstand_core::likes::{Frame, RoomLikes};
+use grandstand_core::likes::{Frame, RoomLikes, Round};
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::owner::answer::Answer;
 use grandstand_core::owner::command::{Author, Publish, Standing};
@@ -168,7 +168,7 @@ fn ups() -> Vec<Up> {
         Up::Pass { to: To::Others, mail: ToWorker::EndLine { line: 7 } },
         Up::Report(Report { numbers: vec![0, u64::MAX], link, taken, rooms }),
         Up::Report(Report { numbers: vec![], link, taken, rooms: many }),
-        Up::Likes(Frame { from: Some((u64::MAX, 1)), rooms: likes }),
+        Up::Likes(Frame { from: Some((u64::MAX, 1)), round: Round { span: Duration::from_millis(100), rooms: likes } }),
     ]
 }
 
