@@ -198,6 +198,21 @@ fn a_failed_batch_gives_its_likes_to_the_next() {
 }
 
 #[test]
+fn a_failed_batch_without_a_tally_loses_nothing_that_an_earlier_one_gave_back() {
+    let mut stage = Stage::plain();
+    stage.take(frame(Some((7, 1)), &[("a", "like", "u", 5)]));
+    stage.owner.seal(stage.now, stage.wall).unwrap();
+    stage.owner.on_failed(Failure::NoSpace, stage.now, stage.wall);
+    let put = Command::PutRoom { room: room("b"), change: RoomChange::default(), if_version: None };
+    stage.owner.submit(99, put, stage.now, stage.wall);
+    let records = stage.owner.seal(stage.now, stage.wall).unwrap();
+    assert!(!records.iter().any(|record| matches!(record.body, Body::Tally(_))));
+    stage.owner.on_failed(Failure::NoSpace, stage.now, stage.wall);
+    stage.tick();
+    assert_eq!((stage.total("a", "like"), stage.settled.last()), (5, Some(&(7, 1))));
+}
+
+#[test]
 fn a_checkpoint_holds_totals_and_senders() {
     let mut stage = Stage::plain();
     stage.take(frame(Some((7, 3)), &[("a", "like", "u", 5)]));

@@ -8,7 +8,7 @@ use grandstand_core::record::Room;
 use grandstand_wire::ws::Incoming;
 use serde_json::{Value, json};
 
-use super::{Http, Stage, Ws, room, stage};
+use super::{Http, Stage, Ws, room, stage, stage_of};
 use crate::link::ToWorker;
 
 #[test]
@@ -89,7 +89,7 @@ fn totals_to(viewer: &mut Ws, last: u64) -> Vec<u64> {
 
 #[test]
 fn totals_of_likes_rise_to_the_last_and_a_lower_one_is_never_told() {
-    let stage = stage();
+    let stage = stage_of(1, true);
     let mut viewer = stage.ws("a", "");
     assert_eq!(viewer.next()["counters"]["likes"], json!({}));
     stage.seated("a", 1);
