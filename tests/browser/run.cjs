@@ -175,6 +175,37 @@ const tests = {
     await page.context().close();
   },
 
+  async 'gifts are counted up on their line and a banner hangs until it is taken down'({ browser, url, put, give, banner }) {
+    await put('shop', { banner_items: ['rocket'], banner_seconds: 600, title: 'The shop' });
+    const page = await open(browser, `${url}/rooms/shop`);
+    await live(page);
+    const shown = (wanted) => page.waitForFunction((text) => [...document.querySelectorAll('#feed .gift')].some((li) => li.textContent.includes(text)), wanted);
+    await give('shop', { user: { id: 'ann', name: 'Ann' }, item: 'rose', count: 1, amount_micros: 990_000, currency: 'EUR' });
+    await shown('Ann sent rose ×1');
+    for (let n = 0; n < 5; n += 1) await give('shop', { user: { id: 'ann', name: 'Ann' }, item: 'rose', count: 2, amount_micros: 1_980_000, currency: 'EUR' });
+    await shown('Ann sent rose ×11');
+    check(await page.$$eval('#feed .gift', (all) => all.length) === 1, 'a combo is one line');
+    await give('shop', { user: { id: 'bo', name: '<b>Bo</b>' }, item: 'rocket', count: 3, amount_micros: 60_000_000, currency: 'gold_seed' });
+    await page.waitForFunction(() => !document.getElementById('banners').hidden && document.getElementById('banners').textContent.includes('<b>Bo</b> · 3 × rocket'));
+    // Another room's reader sees it too, and is led to where it came from.
+    const other = await open(browser, `${url}/rooms/elsewhere`, { viewport: { width: 390, height: 780 }, deviceScaleFactor: 2, colorScheme: 'dark' });
+    await live(other);
+    await other.waitForFunction(() => document.querySelector('#banners a')?.textContent === 'shop');
+    const id = await banner({ body: 'The final starts at 20:00', seconds: 600 });
+    const leads = (p, text) => p.waitForFunction((wanted) => document.querySelector('#banners .banner-text')?.textContent === wanted, text);
+    await Promise.all([leads(page, 'The final starts at 20:00'), leads(other, 'The final starts at 20:00')]);
+    check(await page.$eval('#banners .more', (e) => e.textContent) === '+1', 'the other one is counted');
+    await page.screenshot({ path: path.join(screens, 'gifts-desktop-light.png') });
+    await other.screenshot({ path: path.join(screens, 'gifts-phone-dark.png') });
+    const wide = await other.evaluate(() => document.documentElement.scrollWidth > document.documentElement.clientWidth);
+    check(!wide, 'the banner scrolls sideways');
+    await banner(null, id);
+    await Promise.all([leads(page, '<b>Bo</b> · 3 × rocket'), leads(other, '<b>Bo</b> · 3 × rocket')]);
+    check(await page.$('#banners b') === null, 'a name became markup');
+    check(page.faults.length === 0 && other.faults.length === 0, `page faults: ${page.faults} ${other.faults}`);
+    await Promise.all([page.context().close(), other.context().close()]);
+  },
+
   async 'the demo room lives, by keyboard alone, on phone and desktop, light and dark'({ browser, url }) {
     const page = await open(browser, `${url}/`);
     await page.focus('#demo-start');
@@ -275,13 +306,29 @@ const tests = {
     });
     check(response.ok, `room put: ${response.status} ${await response.text()}`);
   };
+  const give = async (room, gift) => {
+    const response = await fetch(`${url}/v1/rooms/${room}/gifts`, {
+      method: 'POST', headers: { 'content-type': 'application/json', authorization: `Bearer ${backend}` },
+      body: JSON.stringify({ gift_id: `g${key += 1}`, ...gift }),
+    });
+    check(response.ok, `gift: ${response.status} ${await response.text()}`);
+  };
+  /** Puts a banner up and gives its id, or takes the one with this id down. */
+  const banner = async (change, id) => {
+    const response = await fetch(`${url}/admin/banners${id ? `/${id}` : ''}`, {
+      method: id ? 'DELETE' : 'POST', headers: { 'content-type': 'application/json', authorization: `Bearer ${admin}` },
+      body: JSON.stringify({ justification: 'browser test', ...change }),
+    });
+    check(response.ok, `banner: ${response.status}`);
+    return (await response.json()).banner_id;
+  };
   const profile = fs.mkdtempSync(path.join(os.tmpdir(), 'grandstand-chromium-'));
   const browser = await chromium.launch({ executablePath: process.env.CHROMIUM.includes('/') ? process.env.CHROMIUM : `/usr/bin/${process.env.CHROMIUM}`, args: flags });
   let failed = 0;
   for (const [name, test] of Object.entries(tests)) {
     const start = Date.now();
     try {
-      await test({ browser, url, post, put });
+      await test({ browser, url, post, put, give, banner });
       console.log(`ok   ${name} (${((Date.now() - start) / 1000).toFixed(1)} s)`);
     } catch (fault) {
       failed += 1;

@@ -1,5 +1,6 @@
 //! Gifts, as a shop's backend tells of them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -61,5 +62,36 @@ pub async fn post(http: &Http, room: &str, gift: &Gift, patience: Duration) -> R
                 return Ok(Given::Refused { status, code, message: detail.unwrap_or_default().to_owned() });
             }
         }
+    }
+}
+
+/// What gifts of one user and currency come to.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Total {
+    pub gifts: u64,
+    /// Items.
+    pub count: u64,
+    pub amount_micros: u128,
+}
+
+/// The account of a room's gifts with ids from `from` on, by currency and user: every part of it, added up. Role `backend`.
+pub async fn account(http: &Http, room: &str, from: u64) -> Result<BTreeMap<(String, String), Total>, Fault> {
+    let mut totals: BTreeMap<(String, String), Total> = BTreeMap::new();
+    let mut from = from;
+    loop {
+        let part = http.get(&format!("/admin/rooms/{}/gifts?from={from}", segment(room))).await?.success()?.json()?;
+        let broken = || Fault::Protocol("an account of gifts that cannot be read".to_owned());
+        for row in part["totals"].as_array().ok_or_else(broken)? {
+            let text = |name: &str| row[name].as_str().map(str::to_owned).ok_or_else(broken);
+            let number = |name: &str| row[name].as_u64().ok_or_else(broken);
+            let total = totals.entry((text("currency")?, text("user_id")?)).or_default();
+            total.gifts += number("gifts")?;
+            total.count += number("count")?;
+            total.amount_micros += text("amount_micros")?.parse::<u128>().map_err(|_| broken())?;
+        }
+        if part["more"].as_bool() != Some(true) {
+            return Ok(totals);
+        }
+        from = part["upto"].as_u64().ok_or_else(broken)? + 1;
     }
 }

@@ -5,7 +5,9 @@
 #![forbid(unsafe_code)]
 
 pub mod admission;
+pub mod banners;
 pub mod claims;
+pub mod combos;
 pub mod dedupe;
 pub mod hash;
 pub mod ids;

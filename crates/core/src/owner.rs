@@ -21,6 +21,7 @@ pub mod view;
 mod admit;
 mod commit;
 mod draft;
+mod gifts;
 pub mod likes;
 mod orders;
 mod recover;
@@ -30,6 +31,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::banners::Site;
 use crate::claims::Claims;
 use crate::dedupe;
 use crate::hash::Seeded;
@@ -96,6 +98,11 @@ pub struct Owner {
     matches: BTreeMap<Key, BTreeSet<usize>>,
     /// When a room's slow mode ends by itself.
     slow_ends: BTreeSet<(Wall, usize)>,
+    /// When something of a room's combos is to be told.
+    combos_due: BTreeSet<(Wall, usize)>,
+    /// Rooms of which that waits to be sealed or committed.
+    combos_waiting: BTreeSet<usize>,
+    site: Site,
     reader: Reader,
     /// Log time of the newest record.
     ts: Wall,
@@ -125,6 +132,8 @@ struct Slot {
     rate: Gcra,
     /// Since the last checkpoint.
     changed: bool,
+    /// As in [`Owner::combos_due`].
+    combos_due: Option<Wall>,
 }
 
 /// One (room, user).
@@ -157,6 +166,9 @@ impl Owner {
             slots: Vec::new(),
             matches: BTreeMap::new(),
             slow_ends: BTreeSet::new(),
+            combos_due: BTreeSet::new(),
+            combos_waiting: BTreeSet::new(),
+            site: Site::default(),
             reader: Reader::new(),
             ts: Wall(0),
             epoch: None,
@@ -198,17 +210,23 @@ impl Owner {
         self.order.values().filter_map(|&at| self.slots[at].view.as_ref())
     }
 
+    /// The site's banners as the log has them.
+    pub fn site(&self) -> &Site {
+        &self.site
+    }
+
     /// Commands between submit and answer.
     pub fn n_pending(&self) -> usize {
         self.n_comments + self.n_priority
     }
 
-    /// When to call [`Owner::on_deadline`]: a verdict is late, or a slow mode ends, or likes are to be sealed.
+    /// When to call [`Owner::on_deadline`]: a verdict is late, a slow mode ends, likes are to be sealed, or a combo is to be told.
     pub fn next_deadline(&self) -> Option<Mono> {
         let verdict = self.judging.values().map(|c| c.deadline).min();
         let (now, wall) = self.clock;
         let slow_end = self.slow_ends.first().map(|(end, _)| now + end.since(wall));
-        verdict.into_iter().chain(slow_end).chain(self.tally_due()).min()
+        let combo = self.combos_due.first().map(|(due, _)| now + due.since(wall));
+        verdict.into_iter().chain(slow_end).chain(self.tally_due()).chain(combo).min()
     }
 
     fn tick(&mut self, now: Mono, wall: Wall) {
@@ -232,6 +250,7 @@ impl Owner {
             users: HashMap::with_hasher(self.hasher),
             rate: Gcra::default(),
             changed: false,
+            combos_due: None,
         });
         self.index.insert(room.clone(), at);
         at

@@ -1,7 +1,7 @@
 //! Known faults that the simulator must catch. Compiled to nothing without the feature `planted`.
 //!
 //! One fault is armed at a time, by number, for the current thread: the owner's side from 1, the viewers' side from 21,
-//! likes from 41.
+//! likes from 41, gifts and banners from 51.
 
 /// Every fault, with what it is.
 pub const ALL: &[(u32, &str)] = &[
@@ -38,6 +38,10 @@ pub const ALL: &[(u32, &str)] = &[
     (42, "the likes of a failed batch are forgotten"),
     (43, "a tally holds what was added instead of the totals"),
     (44, "recovery forgets up to which frame the likes of a sender are counted"),
+    (51, "recovery from a checkpoint forgets the banners of the last minute"),
+    (52, "banners are not counted against their caps"),
+    (53, "recovery from a checkpoint forgets the combos that were open"),
+    (54, "an update of a combo says what was added instead of the sum"),
 ];
 
 #[cfg(feature = "planted")]

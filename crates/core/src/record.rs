@@ -1,21 +1,22 @@
 //! What a log holds: one record per decision, in order, and the typed body each kind carries.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::ids::{Epoch, EventId, Partition, Pseq, Revision, Seq};
 use crate::likes::Totals;
 use crate::names::{ClientMsgId, Key, RoomId, UserId};
-use crate::routing;
 use crate::sampler;
 use crate::sampler::pick::WindowNumber;
 use crate::time::Wall;
+use crate::{banners, combos, routing};
 
 /// One entry of a log. `epoch` and `seq` are given when the batch is sealed and never change.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Record {
     pub epoch: Epoch,
     pub seq: Seq,
-    /// `None` only for records of the log itself (EpochStart, Tally).
+    /// `None` for what is of the log or the site: EpochStart, Tally, operators' banners and the end of any.
     pub room: Option<RoomId>,
     /// Log time: never lower than the record before it.
     pub ts: Wall,
@@ -52,7 +53,9 @@ impl Record {
         match (&self.body, self.audience) {
             (_, Audience::Nobody) => None,
             (Body::Comment(_), _) => Some(Lane::Comment),
-            (Body::Score(_) | Body::Gift(_) | Body::Retract(_) | Body::Config(_), _) => Some(Lane::Priority),
+            (Body::Score(_) | Body::Gift(_) | Body::Combo(_) | Body::Retract(_) | Body::Config(_), _) => {
+                Some(Lane::Priority)
+            }
             (
                 Body::EpochStart
                 | Body::Room(_)
@@ -65,6 +68,8 @@ impl Record {
                 | Body::Erased,
                 _,
             ) => None,
+            // Not of a room's order: the site lane carries them.
+            (Body::Banner(_) | Body::BannerEnd(_), _) => None,
         }
     }
 
@@ -81,7 +86,7 @@ impl Record {
 
     /// Whether it flushes what waits in the merge window before it (gifts ride with the comments).
     pub fn closes_window(&self) -> bool {
-        self.lane() == Some(Lane::Priority) && !matches!(self.body, Body::Gift(_))
+        self.lane() == Some(Lane::Priority) && !matches!(self.body, Body::Gift(_) | Body::Combo(_))
     }
 }
 
@@ -146,6 +151,12 @@ pub enum Body {
     Narrow(Crowd),
     /// What rooms of the log came to in likes.
     Tally(Tally),
+    /// What a run of gifts has come to; the record's user is the giver.
+    Combo(ComboUpdate),
+    /// An operator's notice to the whole site; the record's user wrote it.
+    Banner(Banner),
+    /// An operator took this banner down.
+    BannerEnd(EventId),
     /// Header kept, body gone (retention or erase).
     Erased,
 }
@@ -310,6 +321,46 @@ pub struct Gift {
     pub count: u32,
     pub amount_micros: u64,
     pub currency: Arc<str>,
+    /// Until when the whole site is told of it; given with its id. Part of the gift, so that there is one banner of it or none.
+    pub banner_until: Option<Wall>,
+}
+
+/// Totals of gifts of one user, item and currency that followed each other closely. Absolute: each stands for all before it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ComboUpdate {
+    /// The first of them, which every viewer was sent as a gift.
+    pub first: EventId,
+    pub display: Arc<str>,
+    pub item: Arc<str>,
+    pub currency: Arc<str>,
+    pub gifts: u32,
+    /// Items of all of them.
+    pub count: u64,
+    pub amount_micros: u64,
+    /// No gift is added to it any more.
+    pub ended: bool,
+}
+
+/// A notice to the whole site.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Banner {
+    /// An operator's words; empty for a gift's.
+    pub text: Arc<str>,
+    /// In no record: a gift's banner is made from its gift.
+    pub gift: Option<BannerGift>,
+    /// The room it came from, or leads to.
+    pub room: Option<RoomId>,
+    /// Log time at which it ends by itself.
+    pub until: Wall,
+}
+
+/// Whose gift a banner shows, and what it was.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BannerGift {
+    pub user: UserId,
+    pub display: Arc<str>,
+    pub item: Arc<str>,
+    pub count: u32,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -417,6 +468,16 @@ pub struct Room {
     pub pinned: Vec<EventId>,
     /// When it is wide, and what is shown of it then.
     pub sampling: sampler::Rules,
+    /// Items whose gift is told to the whole site.
+    pub banner_items: Vec<Arc<str>>,
+    /// By currency, from how many micros a gift is.
+    pub banner_amounts: BTreeMap<Arc<str>, u64>,
+    /// Banners of gifts of this room a minute; 0: none.
+    pub banner_rate: u32,
+    /// How long a gift's banner stands.
+    pub banner_seconds: u32,
+    /// Gifts of one user and item no further apart are one combo; 0: each stands alone.
+    pub combo_seconds: u32,
     /// Grows by one with each change; the `ETag` of the room.
     pub version: u64,
 }
@@ -444,6 +505,11 @@ impl Room {
             moderation_policy: Policy::Off,
             pinned: Vec::new(),
             sampling: sampler::Rules::default(),
+            banner_items: Vec::new(),
+            banner_amounts: BTreeMap::new(),
+            banner_rate: banners::ROOM_RATE,
+            banner_seconds: banners::GIFT_SECONDS,
+            combo_seconds: combos::SECONDS,
             version: 0,
         }
     }

@@ -3,6 +3,7 @@
 //! Every change is whole or refused, and raises the version by one. A room goes `scheduled → live → settling → closed`; a
 //! closed room may be opened again, but a room that has been live is never merely scheduled again without being closed.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,8 +14,8 @@ use crate::record::{Config, Policy, Room, RoomState};
 use crate::sampler::pick::PICKS_MAX;
 use crate::sampler::switch::Sampling;
 use crate::sampler::{Preset, WEIGHT_MAX, Weights};
-use crate::slow_mode;
 use crate::time::Wall;
+use crate::{banners, combos, slow_mode};
 
 pub const TITLE_BYTES_MAX: usize = 200;
 pub const MATCHES_MAX: usize = 16;
@@ -61,6 +62,11 @@ pub struct RoomChange {
     /// A preset's own cap holds unless the same change gives one.
     pub preset: Option<Preset>,
     pub weights: Option<Weights>,
+    pub banner_items: Option<Vec<Arc<str>>>,
+    pub banner_amounts: Option<BTreeMap<Arc<str>, u64>>,
+    pub banner_rate: Option<u32>,
+    pub banner_seconds: Option<u32>,
+    pub combo_seconds: Option<u32>,
 }
 
 /// A room that was changed, with what viewers are told of it.
@@ -111,6 +117,13 @@ pub fn change(room: &Room, change: &RoomChange, now: Wall) -> Result<Changed, Ve
     check("cap", within(change.cap.flatten(), 1, CAP_MAX), "1 to 100 comments a second");
     let weights_ok = change.weights.as_ref().is_none_or(are_weights);
     check("weights", weights_ok, "base 1 to 1000, the others 0 to 1000, at most 16 different badges of 1 to 32 bytes");
+    let items_ok = change.banner_items.as_ref().is_none_or(|items| items.len() <= banners::ITEMS_MAX);
+    check("banner_items", items_ok, "at most 16 items");
+    let amounts_ok = change.banner_amounts.as_ref().is_none_or(|amounts| amounts.len() <= banners::AMOUNTS_MAX);
+    check("banner_amounts", amounts_ok, "at most 16 currencies");
+    check("banner_rate", within(change.banner_rate, 0, banners::ROOM_RATE_MAX), "0 to 30 banners a minute");
+    check("banner_seconds", within(change.banner_seconds, 1, banners::GIFT_SECONDS_MAX), "1 to 600 seconds");
+    check("combo_seconds", within(change.combo_seconds, 0, combos::SECONDS_MAX), "0 to 60 seconds");
     if !faults.is_empty() {
         return Err(faults);
     }
@@ -138,6 +151,11 @@ pub fn change(room: &Room, change: &RoomChange, now: Wall) -> Result<Changed, Ve
     set(&mut new.sampling.preset, &change.preset);
     set(&mut new.sampling.cap, &change.cap.or(change.preset.map(|_| None)));
     set(&mut new.sampling.weights, &change.weights);
+    set(&mut new.banner_items, &change.banner_items);
+    set(&mut new.banner_amounts, &change.banner_amounts);
+    set(&mut new.banner_rate, &change.banner_rate);
+    set(&mut new.banner_seconds, &change.banner_seconds);
+    set(&mut new.combo_seconds, &change.combo_seconds);
     if let Some(seconds) = change.slow_mode_seconds {
         new.slow_mode_seconds = seconds;
         new.slow_mode_until = change.slow_mode_for.filter(|_| seconds > 0).map(|lasts| now + lasts);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use grandstand_core::ids::{Epoch, EventId, Seq};
 use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
-use grandstand_core::owner::answer::{Answer, Failure, Output};
+use grandstand_core::owner::answer::{Answer, BannerFate, Failure, Output};
 use grandstand_core::owner::command::{Author, Command, GiftIn, Publish, Standing, Tag};
 use grandstand_core::owner::{Owner, Settings};
 use grandstand_core::record::{Audit, Body, Gift, Policy, RetractTarget, RoomState, Verdict};
@@ -349,14 +349,16 @@ fn a_gift_is_logged_once_by_its_id() {
     let gift = |count| {
         let gift_id = Key::parse("pay-1").unwrap();
         let (display, item, currency) = ("u".into(), "rose".into(), "EUR".into());
-        let gift = Gift { gift_id, display, item, count, amount_micros: 5, currency };
+        let gift = Gift { gift_id, display, item, count, amount_micros: 5, currency, banner_until: None };
         Command::Gift(GiftIn { room: room(), user: user("u"), gift })
     };
     let (one, two) = (door.submit(gift(1)), door.submit(gift(1)));
     door.commit();
     let answers: std::collections::BTreeMap<Tag, Answer> = door.answers().into_iter().collect();
-    let Answer::Gift { event_id, duplicate: false } = answers[&one] else { panic!("{:?}", answers[&one]) };
-    let again = Answer::Gift { event_id, duplicate: true };
+    let Answer::Gift { event_id, duplicate: false, banner: BannerFate::Unsaid } = answers[&one] else {
+        panic!("{:?}", answers[&one])
+    };
+    let again = Answer::Gift { event_id, duplicate: true, banner: BannerFate::Unsaid };
     assert_eq!(answers[&two], again);
     assert_eq!(door.ask(gift(1)), again);
     assert_eq!(refused(&door.ask(gift(2))).0, Code::IdempotencyConflict);

@@ -28,6 +28,8 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::trace::{self, Act, Score, Step};
 
+mod gifts;
+
 /// The provider under which replayed score events are posted.
 const PROVIDER: &str = "replay";
 /// Matches a room stays bound to: one is played at a time, a few more may still be corrected.
@@ -104,6 +106,9 @@ struct Account {
     missing_pseq: u64,
     comments: Latency,
     scores: Latency,
+    /// Where a recording has purchases.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gifts: Option<gifts::GiftAccount>,
     publisher_connections: u64,
     viewer_connections: u64,
     rate_limited: u64,
@@ -146,6 +151,8 @@ struct Seen {
     connections: u64,
     /// Gaps that were told without a count.
     lost: Vec<String>,
+    /// What gifts and combos came to.
+    gifts: gifts::Shown,
     failed: Option<String>,
     ready: bool,
 }
@@ -194,8 +201,9 @@ async fn play(settings: &Settings) -> Result<Account> {
     }
 
     let start = Instant::now();
-    let answers = publish_all(settings, &run, steps, http, &mut account).await?;
+    let (answers, given) = publish_all(settings, &run, steps, http.clone(), &mut account).await?;
     settle(&mut account, &answers, &seen).await;
+    gifts::settle(&mut account, &given, &seen, &http, cursor).await;
     viewer.abort();
     account.seconds = start.elapsed().as_secs_f64();
     Ok(account)
@@ -284,6 +292,7 @@ async fn follow(mut feed: Feed, seen: Shared) {
                     "skipped" => state.skipped += members.count.unwrap_or(0),
                     _ => {}
                 }
+                state.gifts.take(&event);
                 if let (Some(id), Some(pseq)) = (members.event_id, members.pseq) {
                     let expected = state.pseq.map(|p| p + 1);
                     if expected.is_some_and(|e| pseq > e) && !state.at.contains_key(&id) {
@@ -328,7 +337,7 @@ async fn publish_all(
     steps: Vec<(usize, Step)>,
     http: Arc<Http>,
     account: &mut Account,
-) -> Result<Vec<Answered>> {
+) -> Result<(Vec<Answered>, Vec<gifts::Given>)> {
     let bar = ProgressBar::new(steps.len() as u64);
     bar.set_style(
         ProgressStyle::with_template("{elapsed_precise} {bar:40} {pos}/{len} {per_sec} {msg}")
@@ -341,7 +350,10 @@ async fn publish_all(
     let (answered, mut answers) = mpsc::unbounded_channel::<Answered>();
     let (score_queue, score_steps) = mpsc::channel(1024);
     let (room, signer) = (settings.room.clone(), settings.signer.clone());
-    let scorer = tokio::spawn(post_scores(http, room, run.to_owned(), signer, score_steps, answered.clone()));
+    let scorer =
+        tokio::spawn(post_scores(http.clone(), room.clone(), run.to_owned(), signer, score_steps, answered.clone()));
+    let (gift_queue, gift_steps) = mpsc::channel(1024);
+    let giver = tokio::spawn(gifts::post_all(http, room, run.to_owned(), gift_steps));
 
     let start = tokio::time::Instant::now();
     let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
@@ -352,7 +364,8 @@ async fn publish_all(
                 _ = &mut interrupted => break,
             }
         }
-        account.published += 1;
+        // Gifts have an account of their own.
+        account.published += u64::from(!matches!(step.act, Act::Gift(_)));
         match step.act {
             Act::Comment(said) => {
                 // The same author always speaks over the same connection, so its words keep their order.
@@ -384,9 +397,15 @@ async fn publish_all(
                     break;
                 }
             }
+            Act::Gift(gift) => {
+                bar.inc(1);
+                if gift_queue.send(gift).await.is_err() {
+                    break;
+                }
+            }
         }
     }
-    drop((publishers, score_queue, answered));
+    drop((publishers, score_queue, gift_queue, answered));
     let mut all = Vec::new();
     while let Some(answer) = answers.recv().await {
         all.push(answer);
@@ -401,8 +420,9 @@ async fn publish_all(
         }
     }
     scorer.await??;
+    let given = giver.await??;
     bar.finish_and_clear();
-    Ok(all)
+    Ok((all, given))
 }
 
 /// `bad_text: no control characters` and the like; a count or value in the message would make every one a reason of its own.
@@ -565,6 +585,9 @@ fn print(account: &Account) {
                 latency.p50_ms, latency.p99_ms, latency.max_ms
             );
         }
+    }
+    if let Some(gifts) = &account.gifts {
+        gifts.print();
     }
     println!("{:.1} s, {} viewer connections", account.seconds, account.viewer_connections);
     if account.closes {

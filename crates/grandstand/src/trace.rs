@@ -13,8 +13,10 @@
 pub mod bilibili;
 pub mod chat_jsonl;
 pub mod irc;
+mod money;
 pub mod niconico;
 pub mod openfootball;
+pub mod tiktok;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -32,6 +34,8 @@ const CROWD: u64 = 997;
 
 /// The reason under which lines that are not even the format are counted.
 pub const MALFORMED: &str = "malformed";
+/// What a paid comment is as a gift.
+pub(crate) const SUPERCHAT: &str = "superchat";
 /// The reason under which entries without any text are counted.
 pub const NO_TEXT: &str = "no text";
 
@@ -42,6 +46,7 @@ pub enum Format {
     TwitchVod,
     Bilibili,
     Niconico,
+    Tiktok,
     Openfootball,
 }
 
@@ -53,6 +58,7 @@ impl Format {
             Format::TwitchVod => "twitch-vod",
             Format::Bilibili => "bilibili-xml",
             Format::Niconico => "niconico-jsonl",
+            Format::Tiktok => "tiktok-jsonl",
             Format::Openfootball => "openfootball-json",
         }
     }
@@ -66,7 +72,8 @@ pub struct Trace {
     pub read: u64,
     /// In the order they are played.
     pub steps: Vec<Step>,
-    /// Steps that no entry stands for by itself: a provisional report before its confirmation, a corrected score.
+    /// Steps that no entry stands for by itself: a provisional report before its confirmation, a corrected score, the words
+    /// that came with a purchase.
     pub derived: u64,
     /// Entries that are no step, by reason.
     pub skipped: BTreeMap<String, u64>,
@@ -85,6 +92,7 @@ pub struct Step {
 pub enum Act {
     Comment(Comment),
     Score(Score),
+    Gift(Gift),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -100,6 +108,19 @@ pub struct Author {
     pub id: String,
     pub name: String,
     pub badges: Vec<String>,
+}
+
+/// One purchase. Shown twice by its platform it is two steps with one key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Gift {
+    /// The purchase's own: the same in every run and of every copy.
+    pub key: String,
+    pub author: Author,
+    pub item: String,
+    pub count: u32,
+    /// Millionths of the currency, of all items together.
+    pub amount_micros: u64,
+    pub currency: String,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -120,7 +141,7 @@ pub struct Score {
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     #[error(
-        "not a recording this tool reads (Twitch IRC, chat-downloader JSON Lines, Twitch VOD JSON Lines, Bilibili XML, Niconico JSON Lines, openfootball JSON)"
+        "not a recording this tool reads (Twitch IRC, chat-downloader JSON Lines, Twitch VOD JSON Lines, Bilibili XML, Niconico JSON Lines, TikTok JSON Lines, openfootball JSON)"
     )]
     UnknownFormat,
     #[error("the file holds nothing")]
@@ -135,6 +156,7 @@ pub fn read(bytes: &[u8]) -> Result<Trace, Fault> {
         Format::TwitchIrc => Ok(irc::read(bytes)),
         Format::Bilibili => Ok(bilibili::read(bytes)),
         Format::Niconico => Ok(niconico::read(bytes)),
+        Format::Tiktok => Ok(tiktok::read(bytes)),
         Format::Openfootball => openfootball::read(bytes).ok_or(Fault::UnknownFormat),
         format @ (Format::ChatJsonl | Format::TwitchVod) => Ok(chat_jsonl::read(bytes, format)),
     }
@@ -156,6 +178,9 @@ pub fn recognise(bytes: &[u8]) -> Result<Format, Fault> {
         let Ok(line) = line else { continue };
         if line.starts_with('{') {
             let Ok(row) = serde_json::from_str::<serde_json::Value>(line) else { continue };
+            if tiktok::recognise(&row) {
+                return Ok(Format::Tiktok);
+            }
             if row.get("vpos").is_some() && row.get("content").is_some() {
                 return Ok(Format::Niconico);
             }
@@ -194,13 +219,14 @@ pub(crate) enum Order {
 /// What a reader collects, entry by entry; [`Rows::trace`] lays it on one timeline.
 pub(crate) struct Rows {
     read: u64,
-    comments: Vec<(Option<i64>, u64, Comment)>,
+    acts: Vec<(Option<i64>, u64, Act)>,
+    derived: u64,
     skipped: BTreeMap<String, u64>,
 }
 
 impl Rows {
     pub fn new() -> Rows {
-        Rows { read: 0, comments: Vec::new(), skipped: BTreeMap::new() }
+        Rows { read: 0, acts: Vec::new(), derived: 0, skipped: BTreeMap::new() }
     }
 
     /// `at_us`: microseconds on the recording's own clock; `None` keeps the time of the entry before.
@@ -210,7 +236,18 @@ impl Rows {
             return self.skip(NO_TEXT);
         }
         self.read += 1;
-        self.comments.push((at_us, self.read, Comment { author, text: text.to_owned() }));
+        self.acts.push((at_us, self.read, Act::Comment(Comment { author, text: text.to_owned() })));
+    }
+
+    /// `words`: what its giver said with it, a comment of its own.
+    pub fn gift(&mut self, at_us: Option<i64>, gift: Gift, words: Option<&str>) {
+        self.read += 1;
+        let author = gift.author.clone();
+        self.acts.push((at_us, self.read, Act::Gift(gift)));
+        if let Some(text) = words.map(spoken).filter(|text| !text.trim().is_empty()) {
+            self.derived += 1;
+            self.acts.push((at_us, self.read, Act::Comment(Comment { author, text: text.into_owned() })));
+        }
     }
 
     pub fn skip(&mut self, why: &str) {
@@ -225,12 +262,12 @@ impl Rows {
 
     pub fn trace(mut self, format: Format, order: Order) -> Trace {
         if order == Order::ByTime {
-            self.comments.sort_by_key(|(at, _, _)| *at);
+            self.acts.sort_by_key(|(at, _, _)| *at);
         }
         let mut at = Duration::ZERO;
         let mut latest: Option<i64> = None;
-        let mut steps = Vec::with_capacity(self.comments.len());
-        for (at_us, entry, comment) in self.comments {
+        let mut steps = Vec::with_capacity(self.acts.len());
+        for (at_us, entry, act) in self.acts {
             if let Some(us) = at_us {
                 let gap = latest.map_or(Duration::ZERO, |l| Duration::from_micros(us.saturating_sub(l).max(0) as u64));
                 at += if gap > GAP_MAX { GAP_CUT } else { gap };
@@ -238,9 +275,9 @@ impl Rows {
                 let joined = latest.is_some_and(|l| l.saturating_sub(us) > GAP_MAX.as_micros() as i64);
                 latest = Some(if joined { us } else { latest.map_or(us, |l| l.max(us)) });
             }
-            steps.push(Step { at, entry, act: Act::Comment(comment) });
+            steps.push(Step { at, entry, act });
         }
-        Trace { format, read: self.read, steps, derived: 0, skipped: self.skipped }
+        Trace { format, read: self.read, steps, derived: self.derived, skipped: self.skipped }
     }
 }
 
@@ -367,13 +404,14 @@ mod tests {
         }
     }
 
-    fn samples() -> [(&'static [u8], Format); 6] {
+    fn samples() -> [(&'static [u8], Format); 7] {
         [
             (include_bytes!("../samples/twitch.irc"), Format::TwitchIrc),
             (include_bytes!("../samples/youtube.jsonl"), Format::ChatJsonl),
             (include_bytes!("../samples/twitch_vod.jsonl"), Format::TwitchVod),
             (include_bytes!("../samples/bilibili.xml"), Format::Bilibili),
             (include_bytes!("../samples/niconico.jsonl"), Format::Niconico),
+            (include_bytes!("../samples/tiktok.jsonl"), Format::Tiktok),
             (include_bytes!("../samples/openfootball.json"), Format::Openfootball),
         ]
     }
@@ -395,7 +433,7 @@ mod recordings {
     }
 
     /// File, format, entries, comments among them.
-    const CHAT: [(&str, &str, u64, usize); 12] = [
+    const CHAT: [(&str, &str, u64, usize); 13] = [
         ("01_twitch_recent_nymn.irc", "twitch-irc", 800, 798),
         ("02_twitch_irc_zoo.irc", "twitch-irc", 337, 206),
         ("04_twitch_spike_2020-12-09.jsonl", "chat-jsonl", 3341, 3317),
@@ -408,6 +446,7 @@ mod recordings {
         ("13_bilibili_live_recorder_sample.xml", "bilibili-xml", 153, 126),
         ("14_niconico_vod.jsonl", "niconico-jsonl", 4630, 4630),
         ("15_twitch_vod_25min.jsonl", "twitch-vod", 1723, 1723),
+        ("16_tiktok_event_samples.jsonl", "tiktok-jsonl", 15, 1),
     ];
 
     #[test]
@@ -417,10 +456,32 @@ mod recordings {
             let bytes = std::fs::read(folder.join("chat").join(name)).expect(name);
             let trace = read(&bytes).expect(name);
             let malformed = trace.skipped.get(MALFORMED).copied().unwrap_or(0);
-            println!("{name}: {} read, {} comments, skipped {:?}", trace.read, trace.steps.len(), trace.skipped);
+            let said = trace.steps.iter().filter(|step| matches!(step.act, Act::Comment(_))).count();
+            println!("{name}: {} read, {said} comments, skipped {:?}", trace.read, trace.skipped);
             assert_eq!((trace.format.name(), trace.read), (format, entries), "{name}");
             assert!(malformed * 100 <= trace.read, "{name}: {malformed} malformed");
-            assert_eq!(trace.steps.len(), comments, "{name}");
+            assert_eq!(said, comments, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_purchase_of_a_recording_is_a_gift_and_its_copy_has_the_same_key() {
+        let Some(folder) = folder() else { return };
+        // File, rows of purchases, purchases, currencies among them.
+        for (name, rows, purchases, currencies) in [
+            ("07_youtube_superchat_2020-09-17.jsonl", 125, 68, 13),
+            ("13_bilibili_live_recorder_sample.xml", 30, 30, 2),
+            ("16_tiktok_event_samples.jsonl", 1, 1, 1),
+        ] {
+            let trace = read(&std::fs::read(folder.join("chat").join(name)).expect(name)).expect(name);
+            let gifts: Vec<_> = trace
+                .steps
+                .iter()
+                .filter_map(|s| if let Act::Gift(gift) = &s.act { Some(gift) } else { None })
+                .collect();
+            let keys: std::collections::BTreeSet<_> = gifts.iter().map(|gift| &gift.key).collect();
+            let kinds: std::collections::BTreeSet<_> = gifts.iter().map(|gift| &gift.currency).collect();
+            assert_eq!((gifts.len(), keys.len(), kinds.len()), (rows, purchases, currencies), "{name}: {kinds:?}");
         }
     }
 
@@ -449,7 +510,7 @@ mod recordings {
             let trace = read(&std::fs::read(folder.join("chat").join(name)).expect(name)).expect(name);
             let broken = trace.steps.iter().filter_map(|step| match &step.act {
                 Act::Comment(said) => grandstand_core::text::check(&said.text).err(),
-                Act::Score(_) => None,
+                Act::Score(_) | Act::Gift(_) => None,
             });
             let broken: Vec<_> = broken.collect();
             println!("{name}: {} of {comments} break it: {broken:?}", broken.len());
@@ -460,11 +521,7 @@ mod recordings {
     #[test]
     fn files_of_other_shapes_are_refused() {
         let Some(folder) = folder() else { return };
-        for name in [
-            "chat/03_twitch_eventsub_moderation.jsonl",
-            "chat/16_tiktok_event_samples.jsonl",
-            "sports/datafactory_events_trimmed.json",
-        ] {
+        for name in ["chat/03_twitch_eventsub_moderation.jsonl", "sports/datafactory_events_trimmed.json"] {
             let bytes = std::fs::read(folder.join(name)).expect(name);
             assert!(matches!(read(&bytes), Err(Fault::UnknownFormat)), "{name}");
         }

@@ -24,7 +24,7 @@ use grandstand_core::viewer::merge::{Leave, MergeWindow};
 use grandstand_core::viewer::ring::{self, Entry, Ring};
 use grandstand_core::viewer::session::{Action, Credential, Op, Session, Start};
 use grandstand_core::viewer::walk::{self, Place, Step, Walk};
-use grandstand_server::gateway::frames::{self, Out};
+use grandstand_server::gateway::frames::{self, Out, Rides};
 use grandstand_server::gateway::parts::{self, Cap, GivenAt, Parts, Who};
 use grandstand_server::link::{Piece, Won};
 use grandstand_server::metrics::Transport;
@@ -258,7 +258,8 @@ fn walk_wide(cap: u32) -> Box<dyn FnMut()> {
         let mut place = Place::live(ring.floor());
         let Step::Send(plan) = black_box(walk.step(&place)) else { panic!("the ring holds something") };
         let reader = parts::reader(who, None, cap);
-        let part = parts.find(&walk, &plan, false, &reader, Some(GivenAt::new(now)), |_| ());
+        let rides = Rides { latest: false, banner: false };
+        let part = parts.find(&walk, &plan, rides, &reader, Some(GivenAt::new(now)), |_| ());
         black_box(parts.frame(part.frame));
         place.advance(&plan);
         black_box(place);

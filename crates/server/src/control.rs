@@ -10,6 +10,7 @@
 
 mod answer;
 mod ask;
+mod banners;
 mod bucket;
 mod comments;
 mod demo;

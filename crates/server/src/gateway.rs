@@ -24,6 +24,7 @@ mod refill;
 mod renewal;
 mod roster;
 mod said;
+mod site;
 mod socket;
 mod stream;
 mod streams;

@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use grandstand_core::admission::Demand;
+use grandstand_core::banners::Capped;
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Position, Pseq};
 use grandstand_core::likes::{Frame, Totals};
 use grandstand_core::names::{ClientMsgId, RoomId, UserId};
@@ -145,12 +146,27 @@ pub struct RoomInfo {
     pub pseq: Pseq,
     /// Likes by kind, as they are in the log.
     pub likes: Totals,
-    /// JSON of hello's config members (an object), pinned and banners, ready to embed.
+    /// JSON of hello's config members (an object) and pinned, ready to embed.
     pub config_json: Arc<str>,
     pub pinned_json: Arc<str>,
-    pub banners_json: Arc<str>,
     /// Comments go through its window and viewers are given a part of them, at most `settings.sampling.cap()` a second.
     pub wide: bool,
+}
+
+/// All banners that stand, at most `banners::ACTIVE_MAX`, oldest first: what it does not name is over.
+#[derive(Debug, Default)]
+pub struct SiteList {
+    pub banners: Vec<Arc<SiteBanner>>,
+}
+
+/// One banner, encoded once for every viewer of the site.
+#[derive(PartialEq, Eq, Debug)]
+pub struct SiteBanner {
+    pub id: EventId,
+    /// When its id was given, and when it is over.
+    pub ts: Wall,
+    pub until: Wall,
+    pub json: Box<[u8]>,
 }
 
 /// One page of a room's log for one catching-up viewer.
@@ -251,6 +267,8 @@ pub enum ToWorker {
         sender: u64,
         number: u64,
     },
+    /// The site's banners, all of them: to each home before the first room it asks for, and again when they change.
+    Site(Arc<SiteList>),
     /// Batches of this room were not delivered because the mailbox was full. The ring has a hole below `head`, which it reads
     /// from the log; every batch above `head` follows.
     Resync(Arc<RoomInfo>),
@@ -384,6 +402,9 @@ pub enum ToOwner {
     Rooms {
         reply: oneshot::Sender<Vec<RoomDetail>>,
     },
+    Site {
+        reply: oneshot::Sender<Arc<SiteList>>,
+    },
     Stop,
 }
 
@@ -475,6 +496,8 @@ pub struct SnapshotView {
     pub policy_version: u32,
     /// The ready-made parts of the room, as in `hello`.
     pub info: Arc<RoomInfo>,
+    /// The site's banners.
+    pub banners: Arc<SiteList>,
 }
 
 /// The room's records after the asked position, in order, control records (bans, room changes) included; retracted and
@@ -538,6 +561,10 @@ pub struct ShardStatus {
     tallies: AtomicU64,
     reads: [AtomicU64; Read::ALL.len()],
     checkpoints: Checkpoints,
+    /// Gifts, banners of gifts and of operators, and gifts that were worth a banner and got none, by why.
+    gifts: AtomicU64,
+    banners: [AtomicU64; 2],
+    capped: [AtomicU64; Capped::ALL.len()],
     /// `fsync`, `interval` or `none`: what an ack means here.
     durability: OnceLock<&'static str>,
 }
@@ -561,6 +588,9 @@ impl ShardStatus {
             tallies: AtomicU64::new(0),
             reads: Default::default(),
             checkpoints: Checkpoints::default(),
+            gifts: AtomicU64::new(0),
+            banners: Default::default(),
+            capped: Default::default(),
             durability: OnceLock::new(),
         }
     }
@@ -633,6 +663,28 @@ impl ShardStatus {
     }
     pub fn checkpoints(&self) -> &Checkpoints {
         &self.checkpoints
+    }
+
+    /// Gifts in the log since the process started.
+    pub fn gifts(&self) -> u64 {
+        self.gifts.load(Ordering::Relaxed)
+    }
+    pub fn add_gift(&self) {
+        self.gifts.fetch_add(1, Ordering::Relaxed);
+    }
+    /// Banners since the process started: of gifts, of operators.
+    pub fn banners(&self) -> [u64; 2] {
+        self.banners.each_ref().map(|n| n.load(Ordering::Relaxed))
+    }
+    pub fn add_banner(&self, of_gift: bool) {
+        self.banners[usize::from(!of_gift)].fetch_add(1, Ordering::Relaxed);
+    }
+    /// Gifts that were worth a banner and got none, in the order of [`Capped::ALL`].
+    pub fn capped(&self) -> [u64; Capped::ALL.len()] {
+        self.capped.each_ref().map(|n| n.load(Ordering::Relaxed))
+    }
+    pub fn add_capped(&self, why: Capped) {
+        self.capped[why as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     pub fn set_ready(&self, ready: bool) {
@@ -841,6 +893,13 @@ impl ShardHandle {
     pub async fn rooms(&self) -> Result<Vec<RoomDetail>, ReadRefused> {
         let (reply, answer) = oneshot::channel();
         self.owner().ok_or(ReadRefused::Fault)?.send_link(ToOwner::Rooms { reply });
+        answer.await.map_err(|_| ReadRefused::Fault)
+    }
+
+    /// The site's banners that stand.
+    pub async fn site(&self) -> Result<Arc<SiteList>, ReadRefused> {
+        let (reply, answer) = oneshot::channel();
+        self.owner().ok_or(ReadRefused::Fault)?.send_link(ToOwner::Site { reply });
         answer.await.map_err(|_| ReadRefused::Fault)
     }
 

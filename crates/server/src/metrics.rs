@@ -296,6 +296,9 @@ pub struct Metrics {
     pub crowded_out: [AtomicU64; LANES.len()],
     /// Priority events that were missing on the way from the shard to a ring. Each is a bug.
     pub priority_lost: AtomicU64,
+    /// Banners given to streams and polls, and banners that a worker's queue lost or that were over before their turn.
+    pub banners_told: AtomicU64,
+    pub banners_dropped: AtomicU64,
     /// Frames encoded; the difference to `frames` is what sharing saved.
     pub encoded: AtomicU64,
     pub ops: AtomicU64,
@@ -310,6 +313,8 @@ pub struct Metrics {
     pub walks: [Histogram; 4],
     /// From an event's time in the log to the end of the walk that gave it to a worker's viewers, by lane and room size.
     delivery: [[Histogram; 4]; LANES.len()],
+    /// From a banner's time in the log to the end of the round that gave it to a worker's viewers.
+    pub banner_delivery: Histogram,
 }
 
 impl Metrics {
@@ -340,6 +345,12 @@ impl Metrics {
     pub fn add_crowded_out(&self, lane: Lane, n: u64) {
         if let Some(idx) = lane_idx(lane) {
             add(&self.crowded_out[idx], n);
+        }
+    }
+
+    pub fn add_banners(&self, n: u64) {
+        if n > 0 {
+            add(&self.banners_told, n);
         }
     }
 
@@ -423,6 +434,8 @@ impl Metrics {
             sampled,
             crowded_out,
             priority_lost,
+            banners_told,
+            banners_dropped,
             encoded,
             ops,
             ops_refused,
@@ -438,6 +451,7 @@ impl Metrics {
             lag,
             walks,
             delivery,
+            banner_delivery,
         } = self;
         [connections, http2_connections, http2_streams].into_iter().for_each(&mut *gauge);
         streams.iter().chain(shedding).for_each(gauge);
@@ -451,6 +465,8 @@ impl Metrics {
             requested,
             admitted,
             priority_lost,
+            banners_told,
+            banners_dropped,
             encoded,
             ops,
             ops_refused,
@@ -466,7 +482,7 @@ impl Metrics {
         ];
         let lists: [&[AtomicU64]; 11] =
             [handshakes, &denied.0, opened, closed, resumed, refused, frames, bytes, skipped, sampled, crowded_out];
-        let histograms = walks.iter().chain(delivery.as_flattened()).chain([lag]);
+        let histograms = walks.iter().chain(delivery.as_flattened()).chain([lag, banner_delivery]);
         let times = histograms.flat_map(|h| h.buckets.iter().chain([&h.micros]));
         let lists = lists.into_iter().flatten().chain(delivered.as_flattened());
         single.into_iter().chain(lists).chain(times).for_each(counter);

@@ -1,6 +1,8 @@
 //! Judges a run from its history and the raw storage. Shares nothing with the server but the record itself: the reader rule
 //! is written here again, the short way.
 
+mod gifts;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,6 +98,7 @@ fn check_log(log: &Log<'_>, clocks_jump: bool, found: &mut Violations) {
     let mut keys: BTreeSet<(&RoomId, &UserId, &ClientMsgId)> = BTreeSet::new();
     let mut scores: BTreeSet<(&RoomId, &Key, &Key, &Key, Revision)> = BTreeSet::new();
     let mut gifts: BTreeSet<(&RoomId, &Key)> = BTreeSet::new();
+    let mut told = gifts::Told::default();
     let mut banned: BTreeSet<(&RoomId, &UserId)> = BTreeSet::new();
     let mut slow: BTreeMap<&RoomId, (u32, Wall)> = BTreeMap::new();
     let mut spoke: BTreeMap<(&RoomId, &UserId), Wall> = BTreeMap::new();
@@ -106,6 +109,7 @@ fn check_log(log: &Log<'_>, clocks_jump: bool, found: &mut Violations) {
             found.push(format!("log time falls at {id:?}"));
         }
         ts = ts.max(record.ts);
+        told.take(record, found);
         let Some(room) = &record.room else { continue };
         if let Some(n) = record.pseq {
             let last = pseq.insert(room, n).unwrap_or_default();
@@ -162,6 +166,7 @@ fn check_log(log: &Log<'_>, clocks_jump: bool, found: &mut Violations) {
             _ => {}
         }
     }
+    told.end(ts, found);
 }
 
 fn check_answers(log: &Log<'_>, history: &[Line], found: &mut Violations, weight: &mut Weight) {

@@ -107,7 +107,7 @@ pub enum Event {
         process: ProcessIdx,
         actor: ActorIdx,
         ask: u64,
-        command: Command,
+        command: Box<Command>,
     },
     Reply {
         actor: ActorIdx,
@@ -327,7 +327,7 @@ impl World {
             Event::Down { client, conn, down } => self.on_down(client, conn, down),
             Event::Request { process, actor, ask, command } => {
                 if self.processes[process].started {
-                    self.submit(process, Asker::Actor { actor, ask }, command);
+                    self.submit(process, Asker::Actor { actor, ask }, *command);
                 }
             }
             Event::Reply { actor, ask, answer } => self.on_reply(actor, ask, answer),

@@ -319,7 +319,14 @@ fn size_of_record(record: &Record) -> u64 {
         Body::Config(_) | Body::Room(_) => 128,
         Body::Audit(a) => a.what.len() + a.justification.len(),
         Body::Tally(t) => 256 * t.rooms.len() + 24 * t.senders.len(),
-        Body::EpochStart | Body::Ban(_) | Body::Unban(_) | Body::Wide(_) | Body::Narrow(_) | Body::Erased => 0,
+        Body::Banner(_) | Body::Combo(_) => 128,
+        Body::EpochStart
+        | Body::BannerEnd(_)
+        | Body::Ban(_)
+        | Body::Unban(_)
+        | Body::Wide(_)
+        | Body::Narrow(_)
+        | Body::Erased => 0,
     };
     128 + body as u64
 }

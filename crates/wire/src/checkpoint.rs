@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
+use grandstand_core::banners::{Site, Standing};
+use grandstand_core::combos::{self, Combo, Combos};
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Position, Pseq, Revision, Seq};
 use grandstand_core::likes::Counted;
 use grandstand_core::names::{Key, RoomId, UserId};
@@ -22,7 +24,7 @@ use crate::record::{self, nested};
 
 /// Grows when a field changes its meaning; an older server passes over a newer checkpoint and reads the log.
 pub const VERSION: u8 = 1;
-/// 65 536 retracted events and as many gift keys of 128 bytes are 12 MiB; matches and comments come on top.
+/// 65 536 retracted events and twice as many gift keys of 128 bytes are 24 MiB; matches and comments come on top.
 pub const CHECKPOINT_BYTES_MAX: usize = 64 << 20;
 
 const MAGIC: &[u8; 4] = b"GSCP";
@@ -69,6 +71,19 @@ pub fn encode_log(log: &LogCheckpoint, out: &mut Vec<u8>) {
                 e.number(2, span.last_seq.value());
             });
         }
+        for (id, standing) in &log.site.active {
+            nested(e, 8, |e| {
+                e.number(1, id.value());
+                nested(e, 2, |e| record::encode_banner(&standing.banner, e));
+                e.number(3, standing.since.0);
+            });
+        }
+        for (at, room) in &log.site.recent {
+            nested(e, 9, |e| {
+                e.number(1, at.0);
+                e.text(2, room.as_str());
+            });
+        }
         for (sender, counted) in &log.senders {
             nested(e, 30, |e| {
                 e.number(1, *sender);
@@ -90,12 +105,21 @@ pub fn decode_log(bytes: &[u8]) -> Result<LogCheckpoint, Fault> {
             last_seq: Seq::new(d.number(2)?).ok_or("last_seq")?,
         })
     })?;
+    let active = pairs(&mut d, 8, |d| {
+        let id = event_id(d.number(1)?)?;
+        let mut inner = Decoder::new(d.bytes_some(2)?.ok_or("a banner")?);
+        let banner = record::decode_banner(&mut inner)?;
+        inner.end()?;
+        Ok((id, Standing { since: Wall(d.number(3)?), banner }))
+    })?;
+    let recent = repeated(&mut d, 9, |d| Ok((Wall(d.number(1)?), RoomId::parse(d.text(2)?).ok_or("room")?)))?;
     let senders = pairs(&mut d, 30, |d| {
         let sender = d.number(1)?;
         Ok((sender, Counted { number: d.number(2)?, at: Wall(d.number(3)?) }))
     })?;
     d.end()?;
-    Ok(LogCheckpoint { position, epochs, ts, senders: senders.into_iter().collect() })
+    let (site, senders) = (Site { active, recent: recent.into() }, senders.into_iter().collect());
+    Ok(LogCheckpoint { position, epochs, ts, senders, site })
 }
 
 /// Appends a room's checkpoint.
@@ -143,6 +167,7 @@ pub fn encode_room(room: &RoomCheckpoint, out: &mut Vec<u8>) {
                 e.text(1, key.as_str());
                 e.number(2, id.value());
                 e.number(3, *digest);
+                e.number(4, view.gifts.by_id.get(id).map_or(0, |(_, ts)| ts.0));
             });
         }
         for (target, by) in &view.retracted.events {
@@ -160,6 +185,9 @@ pub fn encode_room(room: &RoomCheckpoint, out: &mut Vec<u8>) {
         e.number(16, view.retracted.all.map_or(0, EventId::value));
         e.bool(17, view.wide);
         record::encode_totals(30, &view.likes, e);
+        for (key, combo) in &view.combos.open {
+            nested(e, 35, |e| encode_combo(key, combo, e));
+        }
     });
 }
 
@@ -194,8 +222,10 @@ pub fn decode_room(bytes: &[u8]) -> Result<RoomCheckpoint, Fault> {
         let until = d.number_some(2)?.map(Wall);
         Ok((user.clone(), Ban { user, until, reason: d.text(3)?.into() }))
     })?);
-    let by_key = pairs(&mut d, 13, |d| Ok((key(d.text(1)?)?, (event_id(d.number(2)?)?, d.number(3)?))))?;
-    let by_id = by_key.iter().map(|(key, (id, _))| (*id, key.clone())).collect();
+    let logged =
+        pairs(&mut d, 13, |d| Ok((key(d.text(1)?)?, (event_id(d.number(2)?)?, d.number(3)?, Wall(d.number(4)?)))))?;
+    let by_id = logged.iter().map(|(key, (id, _, ts))| (*id, (key.clone(), *ts))).collect();
+    let by_key = logged.into_iter().map(|(key, (id, digest, _))| (key, (id, digest))).collect();
     view.gifts = Arc::new(Gifts { by_key, by_id });
     view.retracted = Arc::new(Retracted {
         events: pairs(&mut d, 14, |d| Ok((event_id(d.number(1)?)?, event_id(d.number(2)?)?)))?,
@@ -204,8 +234,38 @@ pub fn decode_room(bytes: &[u8]) -> Result<RoomCheckpoint, Fault> {
     });
     view.wide = d.bool(17)?;
     view.likes = record::decode_totals(30, &mut d)?;
+    view.combos = Arc::new(Combos { open: pairs(&mut d, 35, decode_combo)? });
     d.end()?;
     Ok(RoomCheckpoint { view })
+}
+
+fn encode_combo(key: &combos::Key, combo: &Combo, e: &mut Encoder<'_>) {
+    e.text(1, key.0.as_str());
+    e.text(2, &key.1);
+    e.text(3, &key.2);
+    e.number(4, combo.first.value());
+    e.text(5, &combo.display);
+    e.number(6, combo.last.0);
+    e.number(7, combo.told.0);
+    e.number(8, u64::from(combo.gifts));
+    e.number(9, combo.count);
+    e.number(10, combo.amount_micros);
+    e.number(11, u64::from(combo.told_gifts));
+}
+
+fn decode_combo(d: &mut Decoder<'_>) -> Result<(combos::Key, Combo), Broken> {
+    let key = (user(d.text(1)?)?, d.text(2)?.into(), d.text(3)?.into());
+    let combo = Combo {
+        first: event_id(d.number(4)?)?,
+        display: d.text(5)?.into(),
+        last: Wall(d.number(6)?),
+        told: Wall(d.number(7)?),
+        gifts: d.number32(8)?,
+        count: d.number(9)?,
+        amount_micros: d.number(10)?,
+        told_gifts: d.number32(11)?,
+    };
+    Ok((key, combo))
 }
 
 fn encode_line(provider: &Key, event: &Key, line: &Line, e: &mut Encoder<'_>) {

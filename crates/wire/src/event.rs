@@ -7,7 +7,9 @@
 
 use grandstand_core::ids::{EventId, Partition, Position, Pseq, Seq};
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
-use grandstand_core::record::{Body, Comment, Config, Gift, Record, Retract, RetractTarget, Room, Score};
+use grandstand_core::record::{
+    Banner, Body, ComboUpdate, Comment, Config, Gift, Record, Retract, RetractTarget, Room, Score,
+};
 use grandstand_core::time::Wall;
 
 use crate::codes::{CloseCode, RateReason};
@@ -20,6 +22,7 @@ pub fn kind(record: &Record) -> Option<&'static str> {
         Body::Comment(_) => Some("comment"),
         Body::Score(_) => Some("score_event"),
         Body::Gift(_) => Some("gift"),
+        Body::Combo(_) => Some("gift_combo"),
         Body::Retract(_) => Some("retract"),
         Body::Config(_) => Some("config"),
         Body::EpochStart
@@ -31,6 +34,7 @@ pub fn kind(record: &Record) -> Option<&'static str> {
         | Body::Narrow(_)
         | Body::Tally(_)
         | Body::Erased => None,
+        Body::Banner(_) | Body::BannerEnd(_) => None,
     }
 }
 
@@ -57,6 +61,7 @@ pub(crate) fn members(record: &Record, event: &mut Writer<'_>) {
         Body::Comment(body) => comment(record, body, event),
         Body::Score(body) => score(body, event),
         Body::Gift(body) => gift(record, body, event),
+        Body::Combo(body) => combo(record, body, event),
         Body::Retract(body) => retract(body, event),
         Body::Config(body) => config(body, event),
         Body::EpochStart
@@ -68,6 +73,12 @@ pub(crate) fn members(record: &Record, event: &mut Writer<'_>) {
         | Body::Narrow(_)
         | Body::Tally(_)
         | Body::Erased => {}
+        Body::Banner(body) => {
+            banner_members(record.event_id(), body, event);
+        }
+        Body::BannerEnd(id) => {
+            event.text("banner_id", &id.value().to_string());
+        }
     }
 }
 
@@ -124,6 +135,14 @@ fn gift(record: &Record, body: &Gift, event: &mut Writer<'_>) {
     event.with("user", |out| user::<String>(record.user.as_ref(), &body.display, [], out));
     event.text("item", &body.item).number("count", u64::from(body.count));
     event.number("amount_micros", body.amount_micros).text("currency", &body.currency);
+}
+
+fn combo(record: &Record, body: &ComboUpdate, event: &mut Writer<'_>) {
+    event.number("combo_id", body.first.value());
+    event.with("user", |out| user::<String>(record.user.as_ref(), &body.display, [], out));
+    event.text("item", &body.item).number("gifts", u64::from(body.gifts)).number("count", body.count);
+    event.number("amount_micros", body.amount_micros).text("currency", &body.currency);
+    event.flag("ended", body.ended);
 }
 
 fn retract(body: &Retract, event: &mut Writer<'_>) {
@@ -552,25 +571,37 @@ fn fraction(millionths: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(text.trim_end_matches('0').as_bytes());
 }
 
-/// A site-wide banner.
-#[derive(Clone, Debug)]
-pub struct Banner<'a> {
-    /// The room whose stream carries it.
-    pub room: &'a RoomId,
-    pub banner_id: &'a str,
-    pub body: &'a str,
-    pub user: Option<(&'a UserId, &'a str)>,
-    pub source_room: Option<&'a RoomId>,
-    pub until: Wall,
+/// Appends a site-wide banner, the same for every room's stream: it has no `room_id`. `ended`: an operator took it down.
+pub fn write_banner(id: EventId, banner: &Banner, ended: bool, out: &mut Vec<u8>) {
+    let mut event = Writer::event(out, "banner", None);
+    banner_members(id, banner, &mut event);
+    event.flag("ended", ended).end();
 }
 
-impl Banner<'_> {
-    pub fn write(&self, out: &mut Vec<u8>) {
-        let mut event = Writer::event(out, "banner", Some(self.room));
-        event.text("banner_id", self.banner_id).text("body", self.body);
-        if let Some((id, display)) = self.user {
-            event.with("user", |out| user::<String>(Some(id), display, [], out));
+/// Appends banners as a JSON array: `banners` of `hello` and snapshot.
+pub fn write_banners<'a>(banners: impl Iterator<Item = (EventId, &'a Banner)>, out: &mut Vec<u8>) {
+    out.push(b'[');
+    for (i, (id, banner)) in banners.enumerate() {
+        if i > 0 {
+            out.push(b',');
         }
-        event.text_if("source_room_id", self.source_room.map(RoomId::as_str)).time("until_ts", self.until).end();
+        write_banner(id, banner, false, out);
     }
+    out.push(b']');
+}
+
+fn banner_members(id: EventId, banner: &Banner, event: &mut Writer<'_>) {
+    event.text("banner_id", &id.value().to_string());
+    match &banner.gift {
+        None => {
+            event.text("body", &banner.text);
+        }
+        Some(gift) => {
+            // For who shows a text and knows no gifts.
+            event.text("body", &format!("{} · {} × {}", gift.display, gift.count, gift.item));
+            event.with("user", |out| user::<String>(Some(&gift.user), &gift.display, [], out));
+            event.text("item", &gift.item).number("count", u64::from(gift.count));
+        }
+    }
+    event.text_if("source_room_id", banner.room.as_ref().map(RoomId::as_str)).time("until_ts", banner.until);
 }

@@ -16,6 +16,7 @@ pub fn kind(record: &Record) -> (&'static str, bool) {
         Body::Comment(_) => ("comment", false),
         Body::Score(_) => ("score_event", false),
         Body::Gift(_) => ("gift", false),
+        Body::Combo(_) => ("gift_combo", false),
         Body::Retract(_) => ("retract", false),
         Body::Config(_) => ("config", false),
         // What it was is gone; that it was is part of the order.
@@ -28,6 +29,8 @@ pub fn kind(record: &Record) -> (&'static str, bool) {
         Body::Wide(_) => ("wide", true),
         Body::Narrow(_) => ("narrow", true),
         Body::Tally(_) => ("tally", true),
+        Body::Banner(_) => ("banner", true),
+        Body::BannerEnd(_) => ("banner_end", true),
     }
 }
 
@@ -46,7 +49,7 @@ pub fn write_line(record: &Record, out: &mut Vec<u8>) {
     }
     line.number("epoch", u64::from(record.epoch.value())).number("seq", record.seq.value());
     line.text_if("client_msg_id", record.client_msg_id.as_ref().map(ClientMsgId::as_str));
-    if !matches!(record.body, Body::Comment(_) | Body::Gift(_)) {
+    if !matches!(record.body, Body::Comment(_) | Body::Gift(_) | Body::Combo(_)) {
         line.text_if("by", record.user.as_ref().map(UserId::as_str));
     }
     match record.audience {
@@ -118,7 +121,13 @@ fn control_members(body: &Body, line: &mut Writer<'_>) {
                 rooms.end();
             });
         }
-        Body::EpochStart | Body::Comment(_) | Body::Gift(_) | Body::Retract(_) | Body::Config(_) | Body::Erased => {}
+        Body::EpochStart | Body::Comment(_) | Body::Retract(_) | Body::Config(_) | Body::Erased => {}
+        Body::Combo(_) | Body::Banner(_) | Body::BannerEnd(_) => {}
+        Body::Gift(gift) => {
+            if let Some(until) = gift.banner_until {
+                line.time("banner_until_ts", until);
+            }
+        }
     }
 }
 
@@ -186,5 +195,16 @@ pub fn write_settings(id: Option<&RoomId>, room: &Room, out: &mut Vec<u8>) {
     settings.text("moderation_policy", room.moderation_policy.name());
     rules(&room.sampling, &mut settings);
     settings.numbers("pinned", room.pinned.iter().map(|id| id.value()));
+    settings.list("banner_items", &room.banner_items, |item, out| write_str(item, out));
+    settings.with("banner_amounts", |out| {
+        let mut amounts = Writer::object(out);
+        for (currency, from) in &room.banner_amounts {
+            amounts.number(currency, *from);
+        }
+        amounts.end();
+    });
+    settings.number("banner_rate", u64::from(room.banner_rate));
+    settings.number("banner_seconds", u64::from(room.banner_seconds));
+    settings.number("combo_seconds", u64::from(room.combo_seconds));
     settings.number("version", room.version).end();
 }

@@ -8,6 +8,7 @@
 //! damage, it does not stop a forger, and both find every burst of up to 32 bits.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -16,13 +17,14 @@ use grandstand_core::ids::{Epoch, EventId, Pseq, Revision, Seq};
 use grandstand_core::likes;
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::record::{
-    Audience, Audit, Ban, Body, Comment, Config, Crowd, Gift, Lane, Policy, Record, Retract, RetractTarget, Room,
-    RoomState, Score, ScoreKind, ScoreState, Source, Tally, Verdict, Won,
+    Audience, Audit, Ban, Banner, BannerGift, Body, ComboUpdate, Comment, Config, Crowd, Gift, Lane, Policy, Record,
+    Retract, RetractTarget, Room, RoomState, Score, ScoreKind, ScoreState, Source, Tally, Verdict, Won,
 };
 use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::sampler::switch::Sampling;
 use grandstand_core::sampler::{Preset, Rules, Weights};
 use grandstand_core::time::Wall;
+use grandstand_core::{banners, combos};
 
 use crate::proto::{Broken, Decoder, Encoder};
 
@@ -322,8 +324,11 @@ const KIND_ERASED: u64 = 10;
 const KIND_AUDIT: u64 = 11;
 const KIND_WIDE: u64 = 12;
 const KIND_NARROW: u64 = 13;
-const KIND_LAST: u64 = KIND_TALLY;
 const KIND_TALLY: u64 = 14;
+const KIND_BANNER: u64 = 15;
+const KIND_BANNER_END: u64 = 16;
+const KIND_COMBO: u64 = 17;
+const KIND_LAST: u64 = KIND_COMBO;
 
 fn kind_of(body: &Body) -> u64 {
     match body {
@@ -340,6 +345,9 @@ fn kind_of(body: &Body) -> u64 {
         Body::Wide(_) => KIND_WIDE,
         Body::Narrow(_) => KIND_NARROW,
         Body::Tally(_) => KIND_TALLY,
+        Body::Banner(_) => KIND_BANNER,
+        Body::BannerEnd(_) => KIND_BANNER_END,
+        Body::Combo(_) => KIND_COMBO,
         Body::Erased => KIND_ERASED,
     }
 }
@@ -388,6 +396,9 @@ fn encode_body(body: &Body, e: &mut Encoder<'_>) {
             e.number(4, u64::from(g.count));
             e.number(5, g.amount_micros);
             e.text(6, &g.currency);
+            if let Some(until) = g.banner_until {
+                e.number_some(7, until.0);
+            }
         }
         Body::Retract(r) => {
             match &r.target {
@@ -450,6 +461,18 @@ fn encode_body(body: &Body, e: &mut Encoder<'_>) {
                     e.number(2, *number);
                 });
             }
+        }
+        Body::Banner(b) => encode_banner(b, e),
+        Body::BannerEnd(id) => e.number(1, id.value()),
+        Body::Combo(c) => {
+            e.number(1, c.first.value());
+            e.text(2, &c.display);
+            e.text(3, &c.item);
+            e.text(4, &c.currency);
+            e.number(5, u64::from(c.gifts));
+            e.number(6, c.count);
+            e.number(7, c.amount_micros);
+            e.bool(8, c.ended);
         }
     }
 }
@@ -530,6 +553,26 @@ pub(crate) fn encode_room(room: &Room, e: &mut Encoder<'_>) {
     if room.like_rate != likes::RATE {
         e.number_some(30, u64::from(room.like_rate));
     }
+    for item in &room.banner_items {
+        e.bytes_some(35, item.as_bytes());
+    }
+    for (currency, from) in &room.banner_amounts {
+        let mut inner = Vec::new();
+        let mut one = Encoder(&mut inner);
+        one.text(1, currency);
+        one.number(2, *from);
+        e.bytes_some(36, &inner);
+    }
+    for (field, value, default) in [
+        (37, room.banner_rate, banners::ROOM_RATE),
+        (38, room.banner_seconds, banners::GIFT_SECONDS),
+        (39, room.combo_seconds, combos::SECONDS),
+    ] {
+        // Written where it is another than a room has that was never told.
+        if value != default {
+            e.number_some(field, u64::from(value));
+        }
+    }
 }
 
 /// What is as in any room is not written.
@@ -590,6 +633,32 @@ fn decode_rules(d: &mut Decoder<'_>) -> Result<Rules, Broken> {
             },
         },
     })
+}
+
+pub(crate) fn encode_banner(banner: &Banner, e: &mut Encoder<'_>) {
+    e.text(1, &banner.text);
+    if let Some(gift) = &banner.gift {
+        e.text(3, gift.user.as_str());
+        e.text(4, &gift.display);
+        e.text(5, &gift.item);
+        e.number(6, u64::from(gift.count));
+    }
+    e.text(7, banner.room.as_ref().map_or("", RoomId::as_str));
+    e.number(8, banner.until.0);
+}
+
+pub(crate) fn decode_banner(d: &mut Decoder<'_>) -> Result<Banner, Broken> {
+    let text = d.text(1)?.into();
+    let gift = match d.text_some(3)? {
+        None => None,
+        Some(user) => Some(BannerGift {
+            user: UserId::parse(user).ok_or("user")?,
+            display: d.text(4)?.into(),
+            item: d.text(5)?.into(),
+            count: d.number32(6)?,
+        }),
+    };
+    Ok(Banner { text, gift, room: name(d.text(7)?, RoomId::parse, "room")?, until: Wall(d.number(8)?) })
 }
 
 fn packed(ids: &[EventId]) -> Vec<u8> {
@@ -656,6 +725,7 @@ fn decode_body(kind: u64, revision: u32, bytes: &[u8]) -> Result<Body, Broken> {
             count: d.number32(4)?,
             amount_micros: d.number(5)?,
             currency: d.text(6)?.into(),
+            banner_until: d.number_some(7)?.map(Wall),
         }),
         KIND_RETRACT => {
             let target = match (d.number_some(1)?, d.text_some(2)?, d.bool(3)?) {
@@ -698,6 +768,18 @@ fn decode_body(kind: u64, revision: u32, bytes: &[u8]) -> Result<Body, Broken> {
         KIND_WIDE => Body::Wide(Crowd { rate: d.number32(1)?, viewers: d.number(2)? }),
         KIND_NARROW => Body::Narrow(Crowd { rate: d.number32(1)?, viewers: d.number(2)? }),
         KIND_TALLY => Body::Tally(decode_tally(&mut d)?),
+        KIND_BANNER => Body::Banner(decode_banner(&mut d)?),
+        KIND_BANNER_END => Body::BannerEnd(EventId::new(d.number(1)?).ok_or("banner")?),
+        KIND_COMBO => Body::Combo(ComboUpdate {
+            first: EventId::new(d.number(1)?).ok_or("first")?,
+            display: d.text(2)?.into(),
+            item: d.text(3)?.into(),
+            currency: d.text(4)?.into(),
+            gifts: d.number32(5)?,
+            count: d.number(6)?,
+            amount_micros: d.number(7)?,
+            ended: d.bool(8)?,
+        }),
         KIND_AUDIT => Body::Audit(Audit { what: d.text(1)?.into(), justification: d.text(2)?.into() }),
         _ => return Err("kind"),
     };
@@ -736,7 +818,38 @@ pub(crate) fn decode_room(d: &mut Decoder<'_>) -> Result<Room, Broken> {
             Some(rate) => u32::try_from(rate).map_err(|_| "like_rate")?,
             None => likes::RATE,
         },
+        banner_items: {
+            let mut items = Vec::new();
+            while let Some(item) = d.text_some(35)? {
+                items.push(item.into());
+            }
+            items
+        },
+        banner_amounts: {
+            let mut amounts = BTreeMap::new();
+            while let Some(bytes) = d.bytes_some(36)? {
+                let mut one = Decoder::new(bytes);
+                let (currency, from) = (one.text(1)?, one.number(2)?);
+                one.end()?;
+                if amounts.last_key_value().is_some_and(|(last, _): (&Arc<str>, _)| **last >= *currency) {
+                    return Err("the order of currencies");
+                }
+                amounts.insert(currency.into(), from);
+            }
+            amounts
+        },
+        banner_rate: or_default(d, 37, banners::ROOM_RATE)?,
+        banner_seconds: or_default(d, 38, banners::GIFT_SECONDS)?,
+        combo_seconds: or_default(d, 39, combos::SECONDS)?,
     })
+}
+
+fn or_default(d: &mut Decoder<'_>, field: u32, default: u32) -> Result<u32, Broken> {
+    match d.number_some(field)? {
+        Some(n) if n == u64::from(default) => Err("a default that is written out"),
+        Some(n) => u32::try_from(n).map_err(|_| "a 32-bit number"),
+        None => Ok(default),
+    }
 }
 
 /// The value at a place of a closed list, counted from 1.

@@ -7,6 +7,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use common::{golden, record, room, samples, score};
+use grandstand_core::banners::Site;
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Revision, Seq};
 use grandstand_core::likes::Counted;
 use grandstand_core::names::{LikeKind, UserId};
@@ -24,7 +25,24 @@ fn log() -> LogCheckpoint {
         .map(|(more, seq)| EpochSpan { epoch: Epoch::new(25_560 + more).unwrap(), last_seq: Seq::new(seq).unwrap() });
     let last = EventId::at(epochs[2].epoch, epochs[2].last_seq);
     let senders = vec![(7, Counted { number: 12, at: Wall(1_779_048_873_000) })];
-    LogCheckpoint { position: last.position(), epochs: epochs.to_vec(), ts: Wall(1_779_048_873_122), senders }
+    LogCheckpoint {
+        position: last.position(),
+        epochs: epochs.to_vec(),
+        ts: Wall(1_779_048_873_122),
+        senders,
+        site: site(),
+    }
+}
+
+fn site() -> Site {
+    let mut site = Site::default();
+    for (_, sample) in samples() {
+        if !matches!(sample.body, Body::BannerEnd(_)) {
+            site.take(&sample);
+        }
+    }
+    assert!(site.active.len() == 2 && site.recent.len() == 1);
+    site
 }
 
 /// A room that has lived through every kind of record, twice where that matters.
@@ -57,7 +75,7 @@ fn lived() -> RoomCheckpoint {
     live(&mut view, Body::Score(third));
     view.take_totals(&[(LikeKind::parse("heart").unwrap(), 7), (LikeKind::plain(), 1 << 40)].into());
     assert!(!view.recent.is_empty() && !view.pinned.is_empty() && !view.scores.is_empty() && !view.bound.is_empty());
-    assert!(!view.bans.is_empty() && !view.gifts.by_key.is_empty());
+    assert!(!view.bans.is_empty() && !view.gifts.by_key.is_empty() && !view.combos.open.is_empty());
     assert!(!view.retracted.events.is_empty() && !view.retracted.users.is_empty() && view.retracted.all.is_some());
     RoomCheckpoint { view }
 }

@@ -4,15 +4,16 @@
 mod common;
 
 use common::{golden, id, key, record, room, samples};
+use grandstand_core::banners::Site;
 use grandstand_core::ids::{Partition, Position, Pseq, Seq};
-use grandstand_core::names::{ClientMsgId, LikeKind, UserId};
+use grandstand_core::names::{ClientMsgId, LikeKind};
 use grandstand_core::record::{Audience, Body, Comment, Room};
 use grandstand_core::time::Wall;
 use grandstand_wire::codes::{CloseCode, ErrorCode, RateReason};
 use grandstand_wire::event::{
-    Banner, Close, Counters, Endpoints, ErrorEvent, FeedPaused, FeedStale, Hello, Left, ModerationFailed,
-    ModerationPending, Pong, PublishAck, PublishCommit, RateLimited, Skipped, SnapshotRequired, TokenExpiring, kind,
-    with_client_msg_id, write_config, write_event, write_pinned,
+    Close, Counters, Endpoints, ErrorEvent, FeedPaused, FeedStale, Hello, Left, ModerationFailed, ModerationPending,
+    Pong, PublishAck, PublishCommit, RateLimited, Skipped, SnapshotRequired, TokenExpiring, kind, with_client_msg_id,
+    write_banner, write_banners, write_config, write_event, write_pinned,
 };
 use proptest::prelude::{any, prop_assert_eq, proptest};
 use serde_json::Value;
@@ -165,16 +166,19 @@ fn events_of_one_connection_are_written_as_they_always_were() {
     keep("feed_paused", "feed_paused", &written(|out| paused.write(out)));
     let stale = FeedStale { room, provider: &key("sportradar"), since: Wall(1_779_048_873_122) };
     keep("feed_stale", "feed_stale", &written(|out| stale.write(out)));
-    let user = UserId::parse("u_q9z").unwrap();
-    let banner = Banner {
-        room,
-        banner_id: "b1",
-        body: "a rocket for everyone",
-        user: Some((&user, "Ada")),
-        source_room: Some(room),
-        until: Wall(1_779_048_903_122),
-    };
-    keep("banner", "banner", &written(|out| banner.write(out)));
+    let mut site = Site::default();
+    for (_, record) in samples() {
+        if !matches!(record.body, Body::BannerEnd(_)) {
+            site.take(&record);
+        }
+    }
+    let of = |seq| &site.active[&id(seq)].banner;
+    let (of_gift, of_operator) = (of(30), of(31));
+    keep("banner", "banner", &written(|out| write_banner(id(30), of_gift, false, out)));
+    keep("banner_of_an_operator", "banner", &written(|out| write_banner(id(31), of_operator, false, out)));
+    keep("banner_ended", "banner", &written(|out| write_banner(id(31), of_operator, true, out)));
+    let both = written(|out| write_banners([(id(30), of_gift), (id(31), of_operator)].into_iter(), out));
+    assert_eq!(serde_json::from_str::<Value>(&both).unwrap().as_array().map(Vec::len), Some(2));
 }
 
 #[test]

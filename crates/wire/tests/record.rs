@@ -9,15 +9,15 @@ use common::{golden, samples};
 use grandstand_core::ids::{Epoch, EventId, Pseq, Revision, Seq};
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::record::{
-    Audience, Audit, Ban, Body, Comment, Config, Crowd, Gift, Policy, Record, Retract, RetractTarget, Room, RoomState,
-    Score, ScoreKind, ScoreState, Source, Tally, Verdict, Won,
+    Audience, Audit, Ban, Banner, BannerGift, Body, ComboUpdate, Comment, Config, Crowd, Gift, Policy, Record, Retract,
+    RetractTarget, Room, RoomState, Score, ScoreKind, ScoreState, Source, Tally, Verdict, Won,
 };
 use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::sampler::switch::Sampling;
 use grandstand_core::sampler::{Preset, Rules, Weights};
 use grandstand_core::time::Wall;
 use grandstand_wire::record::{Fault, RECORD_BYTES_MAX, decode, encode, encode_salted, erase};
-use proptest::collection::vec;
+use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::{Just, Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::sample::select;
@@ -196,9 +196,29 @@ fn score() -> impl Strategy<Value = Body> {
 }
 
 fn gift() -> impl Strategy<Value = Body> {
-    (key(), text(), text(), any::<(u32, u64)>(), text()).prop_map(
-        |(gift_id, display, item, (count, amount_micros), currency)| {
-            Body::Gift(Gift { gift_id, display, item, count, amount_micros, currency })
+    (key(), text(), text(), any::<(u32, u64)>(), text(), option::of(wall())).prop_map(
+        |(gift_id, display, item, (count, amount_micros), currency, banner_until)| {
+            Body::Gift(Gift { gift_id, display, item, count, amount_micros, currency, banner_until })
+        },
+    )
+}
+
+fn banner() -> impl Strategy<Value = Body> {
+    let gift = (user(), text(), text(), any::<u32>()).prop_map(|(user, display, item, count)| BannerGift {
+        user,
+        display,
+        item,
+        count,
+    });
+    let room = option::of("[a-z0-9][a-z0-9:_.-]{0,20}".prop_map(|t| RoomId::parse(&t).unwrap()));
+    (text(), option::of(gift), room, wall())
+        .prop_map(|(text, gift, room, until)| Body::Banner(Banner { text, gift, room, until }))
+}
+
+fn combo() -> impl Strategy<Value = Body> {
+    (event_id(), text(), text(), text(), any::<(u32, u64, u64, bool)>()).prop_map(
+        |(first, display, item, currency, (gifts, count, amount_micros, ended))| {
+            Body::Combo(ComboUpdate { first, display, item, currency, gifts, count, amount_micros, ended })
         },
     )
 }
@@ -256,7 +276,9 @@ fn settings() -> impl Strategy<Value = Body> {
     let numbers = any::<(u32, u32, u32, Option<u32>, u32, u32, u32, u64)>();
     let lists = (vec(key(), 0..4), vec(event_id(), 0..4));
     let times = (option::of(wall()), any::<Option<u32>>(), (rules(), any::<u32>()));
-    (text(), select(&RoomState::ALL[..]), select(&Policy::ALL[..]), flags, numbers, lists, times).prop_map(
+    let amounts = btree_map("[A-Z]{1,4}".prop_map(Into::into), any::<u64>(), 0..4);
+    let banners = (vec(text(), 0..4), amounts, any::<(u32, u32, u32)>());
+    (text(), select(&RoomState::ALL[..]), select(&Policy::ALL[..]), flags, numbers, lists, times, banners).prop_map(
         |(
             title,
             state,
@@ -265,6 +287,7 @@ fn settings() -> impl Strategy<Value = Body> {
             n,
             (matches, pinned),
             (slow_mode_until, comment_age_ms, (sampling, like_rate)),
+            banners,
         )| {
             Body::Room(
                 Room {
@@ -287,6 +310,11 @@ fn settings() -> impl Strategy<Value = Body> {
                     moderation_policy: policy.0,
                     pinned,
                     sampling,
+                    banner_items: banners.0,
+                    banner_amounts: banners.1,
+                    banner_rate: banners.2.0,
+                    banner_seconds: banners.2.1,
+                    combo_seconds: banners.2.2,
                     version: n.7,
                 }
                 .into(),
@@ -313,6 +341,9 @@ fn body() -> impl Strategy<Value = Body> {
         comment(),
         score(),
         gift(),
+        banner(),
+        event_id().prop_map(Body::BannerEnd),
+        combo(),
         retract(),
         config(),
         settings(),

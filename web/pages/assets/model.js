@@ -3,13 +3,14 @@
 /** Entries kept; older ones leave the page. */
 export const ENTRIES_MAX = 300;
 
-const PRIORITY = new Set(['score_event', 'retract', 'config', 'gift']);
+const PRIORITY = new Set(['score_event', 'retract', 'config', 'gift', 'gift_combo']);
 
 /** A room nobody has told us anything about. */
 export function emptyRoom(roomId) {
   return {
     roomId, title: roomId, cursor: 0, pseq: null, config: {}, scores: new Map(), entries: [], ids: new Set(),
     retracted: new Set(), skipped: 0, holes: 0, counters: {}, mine: new Map(), changed: new Set(),
+    combos: new Map(), banners: new Map(),
   };
 }
 
@@ -88,6 +89,41 @@ export function likesShown(room) {
   return Object.entries(room.counters.likes ?? {}).sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1));
 }
 
+/** A gift, or what a run of them has come to: the totals replace those of the line that is there. */
+function gift(room, e) {
+  const first = e.combo_id ?? e.event_id;
+  const known = room.combos.get(first);
+  if (known && room.ids.has(known.id)) {
+    known.gift = { ...known.gift, ...e };
+    known.version = (known.version ?? 0) + 1;
+    room.changed.add('entries');
+  } else {
+    // Who came in the middle of a combo is told its totals without its first gift.
+    const entry = { type: 'gift', id: e.event_id, gift: e };
+    insert(room, entry);
+    room.combos.set(first, entry);
+  }
+  if (e.ended === true) room.combos.delete(first);
+  // A gift that stays alone has no end: the oldest are forgotten.
+  while (room.combos.size > ENTRIES_MAX) room.combos.delete(room.combos.keys().next().value);
+}
+
+/** A site-wide banner, told once more when it stands, and with `ended` when it was taken down. */
+function banner(room, b) {
+  if (b.banner_id === undefined) return;
+  if (b.ended === true) room.banners.delete(b.banner_id);
+  else room.banners.set(b.banner_id, b);
+  room.changed.add('banners');
+}
+
+/** The banners that stand at `now` (milliseconds of the wall clock), newest first; those that are over are forgotten. */
+export function standing(room, now) {
+  for (const [id, b] of room.banners) {
+    if (Date.parse(b.until_ts) <= now) room.banners.delete(id);
+  }
+  return [...room.banners.values()].reverse();
+}
+
 /** Takes a snapshot as the starting picture; what is already shown stays and is joined by id. */
 export function applySnapshot(room, snapshot) {
   room.cursor = Math.max(room.cursor, snapshot.as_of_event_id ?? 0);
@@ -96,6 +132,7 @@ export function applySnapshot(room, snapshot) {
   room.title = room.config.title || room.roomId;
   keepCounters(room, snapshot.counters);
   for (const s of snapshot.scores ?? []) keepScore(room, s);
+  for (const b of snapshot.banners ?? []) banner(room, b);
   for (const c of snapshot.recent_comments ?? []) comment(room, c);
   room.entries.sort((a, b) => (a.id ?? Infinity) - (b.id ?? Infinity));
   room.changed.add('head').add('scores').add('entries');
@@ -118,6 +155,7 @@ export function apply(room, e) {
       if (typeof e.cursor === 'number') room.cursor = e.cursor;
       if (typeof e.pseq === 'number') room.pseq = e.pseq;
       keepCounters(room, e.counters);
+      for (const b of e.banners ?? []) banner(room, b);
       room.changed.add('head');
       return null;
     case 'comment':
@@ -127,7 +165,11 @@ export function apply(room, e) {
       if (keepScore(room, e) && !e.historical && !e.superseded) insert(room, { type: 'score', id: e.event_id, score: e });
       return null;
     case 'gift':
-      insert(room, { type: 'gift', id: e.event_id, gift: e });
+    case 'gift_combo':
+      gift(room, e);
+      return null;
+    case 'banner':
+      banner(room, e);
       return null;
     case 'retract':
       retract(room, e);

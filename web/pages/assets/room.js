@@ -1,6 +1,6 @@
 // The room page's shell: it moves bytes between the stream, the pure model and the document. Text is always text.
 
-import { apply, applySnapshot, emptyRoom, likesShown, optimistic, sampledText, scoreboard, undecided } from './model.js';
+import { apply, applySnapshot, emptyRoom, likesShown, optimistic, sampledText, scoreboard, standing, undecided } from './model.js';
 import { RoomStream } from './stream.js';
 
 const roomId = decodeURIComponent(location.pathname.split('/')[2] ?? '');
@@ -91,6 +91,17 @@ function scoreLine(s) {
   return `${minute}${kind}${figures}${mark}`;
 }
 
+/** Millionths of a currency as its country writes them; a platform's own coins as a number with their name. */
+function money(micros, currency) {
+  const amount = micros / 1e6;
+  if (/^[A-Z]{3}$/.test(currency ?? '')) {
+    try {
+      return new Intl.NumberFormat(undefined, { style: 'currency', currency }).format(amount);
+    } catch { /* three letters that are no currency */ }
+  }
+  return `${new Intl.NumberFormat().format(amount)} ${(currency ?? '').replaceAll('_', ' ')}`;
+}
+
 function draw(li, e) {
   li.replaceChildren();
   li.className = '';
@@ -98,8 +109,11 @@ function draw(li, e) {
     li.className = `event ${/goal|penalty$/.test(e.score.kind ?? '') ? 'goal' : ''}`;
     li.textContent = `${e.score.match_id} · ${scoreLine(e.score)}`;
   } else if (e.type === 'gift') {
-    li.className = 'event';
-    li.textContent = `${e.gift.user?.display ?? e.gift.user?.id ?? 'Someone'} sent ${e.gift.count ?? 1} × ${e.gift.item}`;
+    const combo = e.gift.gifts > 1;
+    li.className = combo ? 'event gift combo' : 'event gift';
+    li.append(span('giver', e.gift.user?.display ?? e.gift.user?.id ?? 'Someone'),
+      document.createTextNode(` sent ${e.gift.item} `), span('times', `×${e.gift.count ?? 1}`));
+    if (e.gift.amount_micros > 0) li.append(span('amount', money(e.gift.amount_micros, e.gift.currency)));
   } else if (e.type === 'note') {
     li.className = 'event';
     li.textContent = e.text;
@@ -136,6 +150,7 @@ function paint() {
   }
   if (changed.has('counters')) paintCounters();
   if (changed.has('scores')) paintScores();
+  if (changed.has('banners')) paintBanners();
   if (!changed.has('entries')) return;
   const before = feed.scrollHeight - feed.scrollTop;
   const wanted = new Set(room.entries);
@@ -205,6 +220,32 @@ function paintScores() {
     else if (s.revision > 1) line.append(span('mark', 'corrected'));
     return line;
   }));
+}
+
+let bannersEnd;
+/** The newest banner, and how many stand behind it. */
+function paintBanners() {
+  clearTimeout(bannersEnd);
+  const all = standing(room, Date.now());
+  const bar = el('banners');
+  bar.hidden = all.length === 0;
+  if (all.length === 0) { bar.replaceChildren(); return; }
+  const [newest, ...others] = all;
+  const lead = document.createElement('span');
+  lead.className = 'banner-text';
+  lead.textContent = newest.body;
+  const parts = [lead];
+  if (newest.source_room_id !== undefined && newest.source_room_id !== roomId) {
+    const link = document.createElement('a');
+    link.href = `/rooms/${encodeURIComponent(newest.source_room_id)}`;
+    link.textContent = newest.source_room_id;
+    parts.push(link);
+  }
+  if (others.length > 0) parts.push(span('more', `+${others.length}`));
+  bar.replaceChildren(...parts);
+  const next = Math.min(...all.map((b) => Date.parse(b.until_ts)));
+  // Rounded up: just before its end it would still stand. A timer holds 24 days at most, a banner one.
+  bannersEnd = setTimeout(() => { room.changed.add('banners'); paintSoon(); }, Math.max(0, next - Date.now()) + 50);
 }
 
 feed.addEventListener('scroll', () => {

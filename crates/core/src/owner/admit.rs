@@ -58,7 +58,7 @@ impl Owner {
         }
     }
 
-    /// Verdicts that are late, slow modes that ended.
+    /// Verdicts that are late, slow modes that ended, combos to be told.
     pub fn on_deadline(&mut self, now: Mono, wall: Wall) {
         self.tick(now, wall);
         let late: Vec<Tag> = self.judging.iter().filter(|(_, c)| c.deadline <= now).map(|(tag, _)| *tag).collect();
@@ -70,6 +70,7 @@ impl Owner {
             self.slow_ends.remove(&(end, at));
             self.waiting.push_back(Waiting::SlowModeEnd { at, end });
         }
+        self.queue_combos(log_now);
     }
 
     /// Queues a comment with its claims held, or gives the answer. A repeat of one under way waits: `Ok` too.
@@ -171,6 +172,7 @@ impl Owner {
             Command::Gift(gift) => {
                 self.room_for_use(&gift.room)?;
             }
+            Command::Banner(_) | Command::BannerEnd { .. } => {}
             Command::Ban { room, .. } | Command::Unban { room, .. } | Command::Retract { room, .. } => {
                 self.room_for_use(room)?;
             }

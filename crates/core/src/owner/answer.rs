@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::banners::Capped;
 use crate::ids::{EventId, Partition, Revision, Seq};
 use crate::names::RoomId;
 use crate::owner::command::Tag;
 use crate::record::{Record, Room};
 use crate::reject::Reject;
-use crate::time::Mono;
+use crate::time::{Mono, Wall};
 
 /// The one answer a command gets.
 #[derive(Clone, PartialEq, Debug)]
@@ -37,6 +38,12 @@ pub enum Answer {
     Gift {
         event_id: EventId,
         duplicate: bool,
+        banner: BannerFate,
+    },
+    /// The site is told it.
+    Banner {
+        banner_id: EventId,
+        until: Wall,
     },
     /// A ban or retract is in the log; `None` when there was nothing to do.
     Done {
@@ -47,6 +54,16 @@ pub enum Answer {
         retry_after: Duration,
     },
     Reject(Reject),
+}
+
+/// What a gift came to as a banner.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BannerFate {
+    /// It is not worth one, or it is a repeat, whose first answer said it.
+    Unsaid,
+    /// The id of its banner.
+    Shown(EventId),
+    Capped(Capped),
 }
 
 /// Why a batch is certainly not in the log.

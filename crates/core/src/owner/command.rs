@@ -1,6 +1,7 @@
 //! What an owner is asked to do.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::ids::EventId;
 use crate::names::{ClientMsgId, RoomId, UserId};
@@ -17,6 +18,12 @@ pub enum Command {
     Publish(Publish),
     Score(ScoreIn),
     Gift(GiftIn),
+    /// An operator's notice to the whole site, and its end before its time.
+    Banner(BannerIn),
+    BannerEnd {
+        by: UserId,
+        id: EventId,
+    },
     /// Creates the room when it is not there yet. `if_version`: the version the change was made against, any when `None`;
     /// 0 = the room must not be there.
     PutRoom {
@@ -83,4 +90,13 @@ pub struct GiftIn {
     pub room: RoomId,
     pub user: UserId,
     pub gift: Gift,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct BannerIn {
+    pub by: UserId,
+    pub text: Arc<str>,
+    /// The room it leads to.
+    pub room: Option<RoomId>,
+    pub lasts: Duration,
 }

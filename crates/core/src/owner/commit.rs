@@ -46,6 +46,7 @@ impl Owner {
             self.out.push_back(Output::Committed(record.clone()));
         }
         self.likes_committed(&flight.likes);
+        self.index_waiting_combos();
         for settle in flight.settles {
             if planted(1) {
                 self.let_go(settle.held, true);
@@ -71,6 +72,7 @@ impl Owner {
         };
         self.plant_failure(&flight);
         self.likes_failed(flight.likes);
+        self.index_waiting_combos();
         for record in flight.records.iter().filter(|r| matches!(r.body, Body::Room(_))) {
             // A slow mode's end that was on its way is due again.
             let at = self.index[record.room.as_ref().expect("settings are of a room")];

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
+use crate::banners::Site;
 use crate::ids::{Epoch, EventId, Seq};
 use crate::names::{Key, RoomId, UserId};
 use crate::owner::answer::Answer;
@@ -31,6 +32,8 @@ pub(super) struct Draft {
     pub views: BTreeMap<usize, RoomView>,
     pub gifts: BTreeMap<(usize, Key), (EventId, u64)>,
     pub retracts: BTreeMap<(usize, EventId), EventId>,
+    /// The site's banners, once this batch asked for them.
+    pub site: Option<Site>,
 }
 
 impl Draft {
@@ -144,6 +147,7 @@ impl Owner {
             Body::Gift(_) | Body::Retract(_) => {
                 view.pseq = pseq;
                 view.as_of = record.event_id().position();
+                view.take_combo(&record);
             }
             _ => view.apply(&record),
         }
@@ -167,14 +171,27 @@ impl Owner {
         });
     }
 
-    fn push_private(&self, draft: &mut Draft, at: usize, room: &RoomId, make: impl FnOnce(&mut Record)) -> Arc<Record> {
+    pub(super) fn push_private(
+        &self,
+        draft: &mut Draft,
+        at: usize,
+        room: &RoomId,
+        make: impl FnOnce(&mut Record),
+    ) -> Arc<Record> {
         let policy_version = draft.views[&at].policy_version;
         let record = draft.push(Some(room), |r| {
             r.audience = Audience::Nobody;
             r.policy_version = policy_version;
             make(r);
         });
-        draft.views.get_mut(&at).expect("a private record is of a drafted room").apply(&record);
+        let view = draft.views.get_mut(&at).expect("a private record is of a drafted room");
+        if matches!(record.body, Body::Gift(_)) {
+            // As above.
+            view.as_of = record.event_id().position();
+            view.take_combo(&record);
+        } else {
+            view.apply(&record);
+        }
         record
     }
 }

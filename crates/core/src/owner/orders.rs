@@ -8,11 +8,8 @@ use std::sync::Arc;
 use crate::ids::EventId;
 use crate::names::{Key, RoomId, UserId};
 use crate::owner::Owner;
-use crate::owner::admit::{banned, may_comment};
 use crate::owner::answer::Answer;
-use crate::owner::command::GiftIn;
 use crate::owner::draft::Draft;
-use crate::owner::view::gift_digest;
 use crate::record::{Body, Config, Retract, RetractTarget, Room, RoomState, ScoreKind, ScoreState};
 use crate::reject::{Code, Reject};
 use crate::revision::{Decision, ScoreIn};
@@ -152,33 +149,6 @@ impl Owner {
             return Ok(Answer::Done { event_id: None });
         }
         self.log_private(draft, &room, Body::Unban(user))
-    }
-
-    pub(super) fn seal_gift(&self, draft: &mut Draft, gift: GiftIn) -> Result<Answer, Answer> {
-        let ts = draft.ts;
-        let (at, view) = self.drafted_for_use(draft, &gift.room)?;
-        let digest = gift_digest(Some(&gift.user), &gift.gift);
-        let is_banned = view.is_banned(&gift.user, ts);
-        let closed = may_comment(&view.settings);
-        let in_log = view.gifts.by_key.get(&gift.gift.gift_id).copied();
-        let key = (at, gift.gift.gift_id.clone());
-        if let Some((event_id, first)) = in_log.or(draft.gifts.get(&key).copied()) {
-            if first != digest {
-                let text = "another gift was sent with this gift_id";
-                return Err(Answer::Reject(Reject::new(Code::IdempotencyConflict, text)));
-            }
-            return Ok(Answer::Gift { event_id, duplicate: true });
-        }
-        if is_banned {
-            return Err(banned());
-        }
-        closed?;
-        let record = self.log_priority(draft, at, |r| {
-            r.user = Some(gift.user);
-            r.body = Body::Gift(gift.gift);
-        });
-        draft.gifts.insert(key, (record.event_id(), digest));
-        Ok(Answer::Gift { event_id: record.event_id(), duplicate: false })
     }
 
     pub(super) fn seal_retract(

@@ -23,6 +23,9 @@ impl Owner {
         assert_eq!(self.head(), checkpoint.position, "a checkpoint's position is its newest epoch's last record");
         self.ts = checkpoint.ts;
         self.counting.restore(checkpoint.senders);
+        if !planted(51) {
+            self.site = checkpoint.site;
+        }
     }
 
     /// Takes one room from a checkpoint.
@@ -31,9 +34,13 @@ impl Owner {
         if planted(16) {
             view.pseq = Pseq(view.pseq.0.saturating_sub(1));
         }
+        if planted(53) {
+            view.combos = Arc::default();
+        }
         let at = self.slot_of(&view.room);
         self.slots[at].view = Some(view);
         self.index_room(at, &[], None);
+        self.index_combos(at);
     }
 
     /// Takes the key of a record at or before the checkpoint's position. In log order, from ten minutes before it.
@@ -71,6 +78,7 @@ impl Owner {
         if let Body::Tally(tally) = &record.body {
             return self.take_tally(tally, record.ts);
         }
+        self.site.take(record);
         let Some(room) = &record.room else { return };
         let at = self.slot_of(room);
         if keys {
@@ -81,12 +89,16 @@ impl Owner {
         let view = slot.view.get_or_insert_with(|| RoomView::new(room.clone(), super::fresh_room(room)));
         if !matches!(record.body, Body::Room(_)) {
             view.apply(record);
+            if matches!(record.body, Body::Gift(_) | Body::Combo(_)) {
+                self.index_combos(at);
+            }
             return;
         }
         let matches: Vec<Key> = view.bound.keys().cloned().collect();
         let slow_end = view.settings.slow_mode_until;
         view.apply(record);
         self.index_room(at, &matches, slow_end);
+        self.index_combos(at);
     }
 
     /// Brings the indexes over all rooms in line with one room's settings.

@@ -31,6 +31,10 @@ pub(super) enum Waiting {
         at: usize,
         end: Wall,
     },
+    /// Something of the room's combos is to be told.
+    Combos {
+        at: usize,
+    },
 }
 
 /// A comment that holds its claims.
@@ -91,6 +95,7 @@ impl Owner {
             settles: Vec::with_capacity(self.waiting.len()),
             views: BTreeMap::new(),
             gifts: BTreeMap::new(),
+            site: None,
             retracts: BTreeMap::new(),
         };
         if begun.is_none() {
@@ -105,6 +110,7 @@ impl Owner {
                     draft.settles.push(Settle { tag, answer: answer.unwrap_or_else(|reject| reject), held: None });
                 }
                 Waiting::SlowModeEnd { at, end } => self.seal_slow_mode_end(&mut draft, at, end),
+                Waiting::Combos { at } => self.seal_combos(&mut draft, at),
             }
         }
         self.waiting = waiting;
@@ -113,6 +119,7 @@ impl Owner {
         let Draft { records, settles, .. } = draft;
         if records.is_empty() {
             // Nothing depends on a commit: the answers rest on what is in the log.
+            self.index_waiting_combos();
             for settle in settles {
                 self.settle(settle.tag, settle.held, settle.answer);
             }
@@ -133,6 +140,8 @@ impl Owner {
         match command {
             Command::Score(score) => self.seal_score(draft, score),
             Command::Gift(gift) => self.seal_gift(draft, gift),
+            Command::Banner(banner) => self.seal_banner(draft, banner),
+            Command::BannerEnd { by, id } => Ok(self.seal_banner_end(draft, by, id)),
             Command::PutRoom { room, change, if_version } => self.seal_room(draft, room, change, if_version),
             Command::Ban { room, user, until, reason } => {
                 self.log_private(draft, &room, Body::Ban(Ban { user, until, reason }))

@@ -5,7 +5,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::combos::{self, Combos};
+use crate::dedupe;
 use crate::ids::{EventId, Position, Pseq};
 use crate::likes::{self, Totals};
 use crate::names::{Key, RoomId, UserId};
@@ -19,8 +22,13 @@ use crate::time::Wall;
 pub const RECENT_MAX: usize = 50;
 /// Retracted events remembered one by one; older ones are beyond what is served.
 pub const RETRACTED_MAX: usize = 65_536;
-/// Gift keys remembered, the oldest going first.
-pub const GIFTS_MAX: usize = 65_536;
+/// Gift keys remembered however old they are, the oldest going first.
+pub const GIFTS_KEPT: usize = 65_536;
+/// Keys of the last ten minutes alone may be as many: 218 gifts a second. A room that had more is told to wait, so that no
+/// key is forgotten before its time; a batch that was under way may go past it.
+pub const GIFTS_MAX: usize = 131_072;
+/// For so long a gift's key is never forgotten.
+pub const GIFTS_WINDOW: Duration = dedupe::WINDOW;
 
 /// Big maps are shared, so that a copy of a view (checkpoint, draft of a batch) is cheap until it changes them.
 #[derive(Clone, PartialEq, Debug)]
@@ -49,6 +57,7 @@ pub struct RoomView {
     pub scores: BTreeMap<Key, Arc<Ledger>>,
     pub bans: Arc<BTreeMap<UserId, Ban>>,
     pub gifts: Arc<Gifts>,
+    pub combos: Arc<Combos>,
     pub retracted: Arc<Retracted>,
     /// Likes ever given, by kind.
     pub likes: Totals,
@@ -58,7 +67,27 @@ pub struct RoomView {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Gifts {
     pub by_key: BTreeMap<Key, (EventId, u64)>,
-    pub by_id: BTreeMap<EventId, Key>,
+    /// With its log time.
+    pub by_id: BTreeMap<EventId, (Key, Wall)>,
+}
+
+impl Gifts {
+    /// Whether another key would push out one of the last ten minutes.
+    pub fn is_full(&self, ts: Wall) -> bool {
+        self.by_id.len() >= GIFTS_MAX
+            && self.by_id.first_key_value().is_some_and(|(_, (_, oldest))| ts < *oldest + GIFTS_WINDOW)
+    }
+
+    fn insert(&mut self, id: EventId, key: &Key, digest: u64, ts: Wall) {
+        self.by_key.insert(key.clone(), (id, digest));
+        self.by_id.insert(id, (key.clone(), ts));
+        while self.by_id.len() > GIFTS_KEPT
+            && let Some(oldest) = self.by_id.first_entry().filter(|e| e.get().1 + GIFTS_WINDOW <= ts)
+        {
+            let (key, _) = oldest.remove();
+            self.by_key.remove(&key);
+        }
+    }
 }
 
 /// What may no longer be shown.
@@ -89,6 +118,7 @@ impl RoomView {
             scores: BTreeMap::new(),
             bans: Arc::default(),
             gifts: Arc::default(),
+            combos: Arc::default(),
             retracted: Arc::default(),
             likes: Totals::default(),
         }
@@ -159,15 +189,11 @@ impl RoomView {
             }
             Body::Score(score) => Arc::make_mut(self.scores.entry(score.match_id.clone()).or_default()).apply(record),
             Body::Gift(gift) => {
-                let gifts = Arc::make_mut(&mut self.gifts);
-                gifts.by_key.insert(gift.gift_id.clone(), (id, gift_digest(record.user.as_ref(), gift)));
-                gifts.by_id.insert(id, gift.gift_id.clone());
-                if gifts.by_id.len() > GIFTS_MAX
-                    && let Some((_, oldest)) = gifts.by_id.pop_first()
-                {
-                    gifts.by_key.remove(&oldest);
-                }
+                let digest = gift_digest(record.user.as_ref(), gift);
+                Arc::make_mut(&mut self.gifts).insert(id, &gift.gift_id, digest, record.ts);
+                self.take_combo(record);
             }
+            Body::Combo(_) => self.take_combo(record),
             Body::Retract(retract) => self.retract(&retract.target, id),
             Body::Room(settings) => self.set(settings, id),
             Body::Ban(ban) => {
@@ -179,6 +205,32 @@ impl RoomView {
             Body::Wide(_) => self.wide = true,
             Body::Narrow(_) => self.wide = false,
             Body::EpochStart | Body::Config(_) | Body::Audit(_) | Body::Tally(_) | Body::Erased => {}
+            Body::Banner(_) | Body::BannerEnd(_) => {}
+        }
+    }
+
+    /// How far apart gifts of one combo may be.
+    pub fn patience(&self) -> Duration {
+        Duration::from_secs(u64::from(self.settings.combo_seconds))
+    }
+
+    /// What a gift or an update does to the room's combos.
+    pub(super) fn take_combo(&mut self, record: &Record) {
+        let Some(user) = &record.user else { return };
+        match &record.body {
+            Body::Gift(gift) => {
+                let (key, patience) = (combos::key_of(user, gift), self.patience());
+                let combos = Arc::make_mut(&mut self.combos);
+                match record.audience {
+                    Audience::Nobody => combos.take_part(&key, gift, record.ts),
+                    _ => combos.take_first(key, record.event_id(), gift, record.ts, patience),
+                }
+            }
+            Body::Combo(update) => {
+                let key = (user.clone(), update.item.clone(), update.currency.clone());
+                Arc::make_mut(&mut self.combos).take_update(&key, update.ended, record.ts);
+            }
+            _ => {}
         }
     }
 

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use grandstand_core::banners::{Site, Standing};
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Pseq, Revision, Seq};
 use grandstand_core::likes::Counted;
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::owner::checkpoint::{LogCheckpoint, RoomCheckpoint};
 use grandstand_core::owner::view::RoomView;
 use grandstand_core::record::{
-    Audience, Audit, Ban, Body, Comment, Config, Crowd, Gift, Policy, Record, Retract, RetractTarget, Room, RoomState,
-    Score, ScoreKind, ScoreState, Source, Tally, Verdict, Won,
+    Audience, Audit, Ban, Banner, BannerGift, Body, ComboUpdate, Comment, Config, Crowd, Gift, Policy, Record, Retract,
+    RetractTarget, Room, RoomState, Score, ScoreKind, ScoreState, Source, Tally, Verdict, Won,
 };
 use grandstand_core::rng::Rng;
 use grandstand_core::sampler::pick::WindowNumber;
@@ -64,7 +65,7 @@ fn user(rng: &mut Rng) -> UserId {
 
 fn body(rng: &mut Rng) -> Body {
     let said = text(rng, 6);
-    match rng.below(14) {
+    match rng.below(17) {
         0 => Body::EpochStart,
         1 | 2 => Body::Comment(Comment {
             display: "Ada".into(),
@@ -90,6 +91,7 @@ fn body(rng: &mut Rng) -> Body {
             count: rng.below(1 << 32) as u32,
             amount_micros: number(rng) >> 12,
             currency: "EUR".into(),
+            banner_until: rng.chance(1, 2).then(|| Wall(number(rng) >> 12)),
         }),
         5 => Body::Retract(Retract {
             target: match rng.below(3) {
@@ -116,6 +118,10 @@ fn body(rng: &mut Rng) -> Body {
             room.merge_ms = rng.chance(1, 2).then(|| rng.below(1_000) as u32);
             room.like_rate = rng.below(40) as u32;
             room.version = rng.below(99);
+            room.banner_items = (0..rng.below(3)).map(|_| "rocket".into()).collect();
+            room.banner_amounts = [("EUR".into(), number(rng))].into();
+            (room.banner_rate, room.banner_seconds) = (rng.below(9) as u32, rng.below(20) as u32);
+            room.combo_seconds = rng.below(6) as u32;
             room.sampling.cap = rng.chance(1, 2).then(|| rng.below(100) as u32);
             room.sampling.rate = rng.below(1 << 32) as u32;
             room.sampling.weights.badges = (0..rng.below(3)).map(|_| ("vip".into(), rng.below(9) as u32)).collect();
@@ -133,7 +139,33 @@ fn body(rng: &mut Rng) -> Body {
             rooms: vec![(RoomId::parse("a").expect("a room"), [(LikeKind::plain(), number(rng))].into())],
             senders: vec![(number(rng), number(rng))],
         }),
+        13 => Body::Banner(banner(rng)),
+        14 => Body::BannerEnd(id(rng)),
+        15 => Body::Combo(ComboUpdate {
+            first: id(rng),
+            display: "Ada".into(),
+            item: said.into(),
+            currency: "EUR".into(),
+            gifts: rng.below(1 << 32) as u32,
+            count: number(rng),
+            amount_micros: number(rng),
+            ended: rng.chance(1, 2),
+        }),
         _ => Body::Audit(Audit { what: "ban".into(), justification: said.into() }),
+    }
+}
+
+fn banner(rng: &mut Rng) -> Banner {
+    Banner {
+        text: text(rng, 6).into(),
+        gift: rng.chance(1, 2).then(|| BannerGift {
+            user: user(rng),
+            display: "Ada".into(),
+            item: "rocket".into(),
+            count: rng.below(1 << 32) as u32,
+        }),
+        room: rng.chance(1, 2).then(|| RoomId::parse("a").expect("a room")),
+        until: Wall(number(rng) >> 12),
     }
 }
 
@@ -272,7 +304,13 @@ pub fn generate_checkpoint(rng: &mut Rng) -> Vec<u8> {
             true => vec![(number(rng) >> 1, Counted { number: number(rng), at: Wall(number(rng) >> 12) })],
             false => Vec::new(),
         };
-        encode_log(&LogCheckpoint { position, ts: Wall(number(rng) >> 12), epochs, senders }, &mut out);
+        let mut site = Site::default();
+        if rng.chance(1, 2) {
+            let standing = Standing { since: Wall(number(rng) >> 12), banner: banner(rng) };
+            site.active.insert(id(rng), standing);
+            site.recent.push_back((Wall(number(rng) >> 12), RoomId::parse("a").expect("a room")));
+        }
+        encode_log(&LogCheckpoint { position, ts: Wall(number(rng) >> 12), epochs, senders, site }, &mut out);
         return out;
     }
     let room = RoomId::parse("a").expect("a room");

@@ -1,5 +1,5 @@
 //! Bilibili danmaku as XML: video comments (`<d p="offset,mode,size,colour,time,pool,sender,id">`) and the recorder format
-//! of live rooms, which adds `<sc>` (paid comment), `<gift>` and `<guard>`.
+//! of live rooms, which adds `<sc>` (paid comment: a gift and its words), `<gift>` and `<guard>`.
 //!
 //! Offsets are floats with noise. Mode 7 bodies are a JSON array whose fifth element is the text; mode 8 is a script and
 //! never text. Files may hold control characters; a broken element costs that element only.
@@ -8,7 +8,7 @@ use quick_xml::Reader;
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::{BytesStart, Event};
 
-use super::{Format, MALFORMED, Order, Rows, Trace, author};
+use super::{Format, Gift, MALFORMED, Order, Rows, SUPERCHAT, Trace, author, money};
 
 pub(super) fn recognise(bytes: &[u8]) -> bool {
     let head = String::from_utf8_lossy(&bytes[..bytes.len().min(64 * 1024)]);
@@ -79,7 +79,8 @@ struct Element {
     mode: u32,
     sender: Option<String>,
     name: Option<String>,
-    paid: bool,
+    /// What was paid for it, in yuan.
+    paid: Option<String>,
     text: String,
 }
 
@@ -109,7 +110,7 @@ impl Element {
                     mode,
                     sender,
                     name: attribute("user"),
-                    paid: false,
+                    paid: None,
                     text: String::new(),
                 })
             }
@@ -120,12 +121,36 @@ impl Element {
                     mode: 1,
                     sender: attribute("uid"),
                     name: attribute("user"),
-                    paid: true,
+                    paid: Some(attribute("price").unwrap_or_default()),
                     text: String::new(),
                 })
             }
             b"gift" => {
-                rows.skip("gift");
+                let number = |name: &str| attribute(name).and_then(|n| n.trim().parse::<u64>().ok());
+                let (Some(item), Some(count), Some(price)) =
+                    (attribute("giftname"), number("giftcount"), number("price"))
+                else {
+                    rows.skip(MALFORMED);
+                    return None;
+                };
+                let Some(count) = u32::try_from(count).ok().filter(|n| *n > 0) else {
+                    rows.skip(MALFORMED);
+                    return None;
+                };
+                // The coins that are bought and those that are given away; another is told by its own name's start.
+                let currency = match attribute("cointype").as_deref() {
+                    Some("金瓜子" | "gold") => "gold_seed",
+                    Some("银瓜子" | "silver") => "silver_seed",
+                    _ => "coin",
+                };
+                let amount = price.saturating_mul(u64::from(count)).saturating_mul(1_000_000);
+                let at_us = attribute("ts").and_then(|t| seconds(&t));
+                let uid = attribute("uid").filter(|uid| uid != "0");
+                let name = attribute("user");
+                let by = author("bili", uid.as_deref().or(name.as_deref()), name.as_deref(), Vec::new(), rows.entry());
+                let key = format!("bili:gift:{}:{}", rows.entry(), by.id);
+                let currency = currency.to_owned();
+                rows.gift(at_us, Gift { key, author: by, item, count, amount_micros: amount, currency }, None);
                 None
             }
             b"guard" => {
@@ -145,9 +170,16 @@ impl Element {
             8 | 9 => return rows.skip("script, not text"),
             _ => self.text,
         };
-        let badges = if self.paid { vec!["paid".to_owned()] } else { Vec::new() };
+        let badges = if self.paid.is_some() { vec!["paid".to_owned()] } else { Vec::new() };
         let by = author("bili", self.sender.as_deref(), self.name.as_deref(), badges, rows.entry());
-        rows.comment(self.at_us, by, &text);
+        match self.paid.as_deref().and_then(money::micros) {
+            Some(amount_micros) => {
+                let key = format!("bili:sc:{}:{}", rows.entry(), by.id);
+                let (item, currency) = (SUPERCHAT.to_owned(), "CNY".to_owned());
+                rows.gift(self.at_us, Gift { key, author: by, item, count: 1, amount_micros, currency }, Some(&text));
+            }
+            None => rows.comment(self.at_us, by, &text),
+        }
     }
 }
 
@@ -161,6 +193,7 @@ mod tests {
         let trace = read(include_bytes!("../../samples/bilibili.xml"));
         let got = trace.steps.iter().map(|s| match &s.act {
             Act::Comment(c) => (s.at.as_millis(), c.text.as_str(), c.author.id.as_str()),
+            Act::Gift(g) => (s.at.as_millis(), g.item.as_str(), g.author.id.as_str()),
             Act::Score(_) => panic!("a comment"),
         });
         let got: Vec<_> = got.collect();
@@ -169,11 +202,13 @@ mod tests {
             [
                 (0, "先到 & <第一>", "bili:aaaa0001"),
                 (500, "positioned", "bili:aaaa0002"),
+                (1_000, "flower", "bili:7"),
+                (2_000, "superchat", "bili:42"),
                 (2_000, "paid words", "bili:42"),
                 (13_810, "later", "bili:aaaa0001"),
             ]
         );
-        for (why, n) in [("malformed", 1), ("gift", 1), ("membership", 1), ("script, not text", 1), ("no text", 1)] {
+        for (why, n) in [("malformed", 1), ("membership", 1), ("script, not text", 1), ("no text", 1)] {
             assert_eq!(trace.skipped[why], n, "{why}");
         }
     }

@@ -2,11 +2,11 @@
 //!
 //! Rows differ by the recorder's version: the author may be `author` or `author_name`, times are microseconds,
 //! milliseconds or seconds, offsets may be negative. A purchase is shown twice by YouTube, once in the chat and once in
-//! the ticker: the ticker's copy is not a second comment.
+//! the ticker: both are played, as gifts with one key; the ticker's copy is not a second comment.
 
 use serde_json::Value;
 
-use super::{Author, Format, MALFORMED, NO_TEXT, Order, Rows, Trace, author, lines};
+use super::{Author, Format, Gift, MALFORMED, NO_TEXT, Order, Rows, SUPERCHAT, Trace, author, lines, money};
 
 pub(super) fn read(bytes: &[u8], format: Format) -> Trace {
     let mut rows = Rows::new();
@@ -29,8 +29,12 @@ fn downloader_row(rows: &mut Rows, row: &Value) {
     if action.starts_with("mark_chat_item") {
         return rows.skip("moderation");
     }
-    if action == "add_live_chat_ticker_item" || row.get("ticker_duration").is_some() {
-        return rows.skip("ticker copy of a purchase");
+    let ticker = action == "add_live_chat_ticker_item" || row.get("ticker_duration").is_some();
+    if let Some((currency, amount_micros)) = text_of("amount").and_then(money::parse) {
+        return purchase(rows, row, ticker, currency, amount_micros);
+    }
+    if ticker {
+        return rows.skip("ticker copy without an amount");
     }
     if action != "add_chat_item" || kind == "viewer_engagement_message" {
         return rows.skip("not a viewer's comment");
@@ -38,11 +42,7 @@ fn downloader_row(rows: &mut Rows, row: &Value) {
     if kind == "placeholder_item" {
         return rows.skip("placeholder held for review");
     }
-    let at_us = row
-        .get("timestamp")
-        .and_then(Value::as_i64)
-        .map(micros)
-        .or_else(|| row.get("time_in_seconds").and_then(Value::as_f64).map(|s| (s * 1e6) as i64));
+    let at_us = time_of(row);
     let Some(text) = text_of("message") else {
         return rows.skip(NO_TEXT);
     };
@@ -50,6 +50,23 @@ fn downloader_row(rows: &mut Rows, row: &Value) {
     let name = text_of("author").or_else(|| text_of("author_name"));
     let by = author(platform, text_of("author_id").or(name), name, badges(row), rows.entry());
     rows.comment(at_us, by, text);
+}
+
+/// A paid message. YouTube shows it in the chat and in the ticker: two rows with one key, which the server counts once. Its
+/// words are a comment, said by the first of them.
+fn purchase(rows: &mut Rows, row: &Value, ticker: bool, currency: String, amount_micros: u64) {
+    let text_of = |key: &str| row.get(key).and_then(Value::as_str);
+    let name = text_of("author").or_else(|| text_of("author_name"));
+    let by = author("yt", text_of("author_id").or(name), name, badges(row), rows.entry());
+    let time = row.get("timestamp").and_then(Value::as_i64).unwrap_or_default();
+    let key = format!("{}:{time}:{currency}:{amount_micros}", by.id);
+    let gift = Gift { key, author: by, item: SUPERCHAT.to_owned(), count: 1, amount_micros, currency };
+    rows.gift(time_of(row), gift, text_of("message").filter(|_| !ticker));
+}
+
+fn time_of(row: &Value) -> Option<i64> {
+    let unix = row.get("timestamp").and_then(Value::as_i64).map(micros);
+    unix.or_else(|| row.get("time_in_seconds").and_then(Value::as_f64).map(|s| (s * 1e6) as i64))
 }
 
 /// Unix time in whatever unit its size says: seconds, milliseconds or microseconds.
@@ -106,12 +123,18 @@ mod tests {
         let Act::Comment(first) = &trace.steps[0].act else { panic!("a comment") };
         assert_eq!((first.author.id.as_str(), first.author.name.as_str()), ("yt:UCexample1", "Eva Example"));
         assert_eq!(first.author.badges, ["moderator", "member"]);
-        assert_eq!(trace.steps.len(), 4);
+        let n = |of: fn(&Act) -> bool| trace.steps.iter().filter(|step| of(&step.act)).count();
+        assert_eq!((n(|act| matches!(act, Act::Comment(_))), n(|act| matches!(act, Act::Gift(_)))), (4, 2));
+        let keys: Vec<&str> = trace
+            .steps
+            .iter()
+            .filter_map(|s| if let Act::Gift(g) = &s.act { Some(g.key.as_str()) } else { None })
+            .collect();
+        assert_eq!(keys[0], keys[1], "the ticker's copy is the same purchase");
         assert_eq!(trace.steps[1].at.as_millis(), 2_250);
         for (why, n) in [
             ("malformed", 2),
             ("moderation", 1),
-            ("ticker copy of a purchase", 1),
             ("placeholder held for review", 1),
             ("no text", 2),
             ("not a viewer's comment", 1),
@@ -123,7 +146,7 @@ mod tests {
     #[test]
     fn a_row_without_author_gets_a_stable_one() {
         let trace = read(include_bytes!("../../samples/youtube.jsonl"), Format::ChatJsonl);
-        let Act::Comment(last) = &trace.steps[3].act else { panic!("a comment") };
+        let Some(Act::Comment(last)) = trace.steps.last().map(|step| &step.act) else { panic!("a comment") };
         assert!(last.author.id.starts_with("chat:crowd-"), "{last:?}");
     }
 
@@ -132,7 +155,7 @@ mod tests {
         let trace = read(include_bytes!("../../samples/twitch_vod.jsonl"), Format::TwitchVod);
         let texts = trace.steps.iter().map(|s| match &s.act {
             Act::Comment(c) => (s.at.as_secs(), c.text.as_str(), c.author.id.as_str()),
-            Act::Score(_) => panic!("a comment"),
+            Act::Score(_) | Act::Gift(_) => panic!("a comment"),
         });
         let texts: Vec<_> = texts.collect();
         assert_eq!(texts, [(0, "hello from the start", "twitch:7001"), (12, "and a goal <3", "twitch:7002")]);

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod banners;
 mod contract;
 mod crash;
 mod edges;

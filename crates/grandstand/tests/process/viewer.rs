@@ -141,6 +141,11 @@ impl Viewer {
         self.waiting.pop_front()
     }
 
+    /// The greeting; of a poll that was opened, nothing is waited for.
+    pub fn next_or_answer(&mut self) -> Option<Value> {
+        if self.rung == Rung::Poll { self.waiting.pop_front() } else { self.next() }
+    }
+
     /// Reads once; false at the end of the stream.
     fn fill(&mut self) -> bool {
         match self.rung {

@@ -152,7 +152,7 @@ impl Control {
 
     /// Writes who did what and why, durably.
     /// Errors: it could not be written; nothing may be done then.
-    fn record(
+    pub(super) fn record(
         &self,
         by: UserId,
         what: &str,

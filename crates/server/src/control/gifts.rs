@@ -1,26 +1,31 @@
-//! `POST /v1/rooms/{room}/gifts`: what a shop's backend tells of a purchase.
+//! `POST /v1/rooms/{room}/gifts`: what a shop's backend tells of a purchase, and the account of all of them.
 //!
 //! The purchase's own id is the key: sent again, with a payload that means the same, it gets the first answer. Nothing is
 //! answered with 200 that is not in the log.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
+use grandstand_core::ids::Position;
 use grandstand_core::names::{Key, UserId};
-use grandstand_core::owner::answer::Answer;
+use grandstand_core::owner::answer::{Answer, BannerFate};
 use grandstand_core::owner::command::{Command, GiftIn};
-use grandstand_core::record::Gift;
+use grandstand_core::record::{self, Gift};
 use grandstand_wire::codes::ErrorCode;
 use grandstand_wire::json::Value;
 use grandstand_wire::limits::{CURRENCY_BYTES_MAX, GIFT_COUNT_MAX, GIFT_MICROS_MAX};
 use http::{Response, StatusCode};
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use super::Shared;
 use super::answer::{Problem, json as answer_json};
 use super::ask::{Ask, Fields};
 use crate::auth;
+use crate::clock;
+use crate::link::{OVERLOADED, ReadRefused};
 
 pub async fn post(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
     let room = ask.room()?;
@@ -29,16 +34,125 @@ pub async fn post(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
     let (user, gift) = read(&mut ask.object()?)?;
     let gift_id = gift.gift_id.clone();
     match control.deps.shard.ask(Command::Gift(GiftIn { room: room.clone(), user, gift })).await? {
-        Answer::Gift { event_id, duplicate } => {
+        Answer::Gift { event_id, duplicate, banner } => {
             let mut body = json!({"room_id": room.as_str(), "gift_id": gift_id.as_str(), "event_id": event_id.value()});
             if duplicate {
                 body["duplicate"] = true.into();
+            }
+            match banner {
+                BannerFate::Unsaid => {}
+                BannerFate::Shown(id) => body["banner_id"] = id.value().to_string().into(),
+                BannerFate::Capped(why) => body["banner_capped"] = why.name().into(),
             }
             Ok(answer_json(StatusCode::OK, &body))
         }
         Answer::Reject(reject) => Err(Problem::from(reject).with("gift_id", gift_id.as_str())),
         other => unreachable!("a gift is never answered by {other:?}"),
     }
+}
+
+/// A call reads the log for so long, then tells how far it came.
+const READ_FOR: Duration = Duration::from_millis(300);
+/// Users and currencies of one answer; with it, a call ends as well.
+const TOTALS_MAX: usize = 10_000;
+/// A reader that is busy is asked again this often.
+const BUSY_TRIES: u32 = 20;
+
+/// What gifts came to.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    gifts: u64,
+    count: u64,
+    micros: u128,
+}
+
+impl Sum {
+    fn add(&mut self, gift: &Gift) {
+        self.gifts += 1;
+        self.count += u64::from(gift.count);
+        self.micros += u128::from(gift.amount_micros);
+    }
+
+    /// The amount is text: a sum may be above what a JSON number holds exactly.
+    fn write(&self, mut row: Json) -> Json {
+        row["gifts"] = self.gifts.into();
+        row["count"] = self.count.into();
+        row["amount_micros"] = self.micros.to_string().into();
+        row
+    }
+}
+
+/// `GET /admin/rooms/{room}/gifts?from=&to=&user=&currency=`: what the gifts in a part of the room's log come to, by currency and
+/// user. Read from the log, so it holds whatever was forgotten or restarted; a call that ends before `to` says `more`, and the next one
+/// begins at `upto + 1`: the parts add up.
+pub async fn account(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
+    let room = ask.room()?;
+    let who = ask.identity(&control)?;
+    auth::may_export(who.as_deref(), &room)?;
+    control.settings(&room).await?;
+    let from = ask.cursor("from")?.unwrap_or(Position::START);
+    let to = ask.cursor("to")?;
+    let user = match ask.query("user")? {
+        None => None,
+        Some(user) => Some(
+            UserId::parse(user)
+                .ok_or_else(|| Problem::new(ErrorCode::BadRequest, format!("user: {}", UserId::RULE)))?,
+        ),
+    };
+    let currency = ask.query("currency")?;
+    let busy = || Problem::new(ErrorCode::Overloaded, "too many exports run").after(OVERLOADED);
+    let _permit = control.exports.clone().try_acquire_owned().map_err(|_| busy())?;
+    // `from` is the first id wanted; pages start after a position.
+    let mut upto = Position::new(from.value().saturating_sub(1)).expect("below a position");
+    let (started, mut tries, mut end) = (clock::mono(), 0, to);
+    let mut all = Sum::default();
+    let mut totals: BTreeMap<(Arc<str>, UserId), Sum> = BTreeMap::new();
+    let mut currencies: BTreeMap<Arc<str>, Sum> = BTreeMap::new();
+    let more = loop {
+        let page = match control.deps.shard.export(room.clone(), upto).await {
+            Ok(page) => page,
+            Err(ReadRefused::Busy(delay)) if tries < BUSY_TRIES => {
+                tries += 1;
+                tokio::time::sleep(delay.retry_after).await;
+                continue;
+            }
+            Err(refused) => return Err(refused.into()),
+        };
+        // What is committed meanwhile is the next account's.
+        let end = *end.get_or_insert(page.head);
+        let end = end.min(page.head);
+        for record in page.records.iter().filter(|r| r.event_id().position() <= end) {
+            let (record::Body::Gift(gift), Some(by)) = (&record.body, &record.user) else { continue };
+            if user.as_ref().is_some_and(|user| user != by) || currency.is_some_and(|c| c != &*gift.currency) {
+                continue;
+            }
+            all.add(gift);
+            totals.entry((gift.currency.clone(), by.clone())).or_default().add(gift);
+            currencies.entry(gift.currency.clone()).or_default().add(gift);
+        }
+        upto = page.upto.min(end);
+        if upto >= end {
+            break false;
+        }
+        if clock::mono().since(started) >= READ_FOR || totals.len() >= TOTALS_MAX {
+            break true;
+        }
+    };
+    let currencies: Vec<Json> =
+        currencies.iter().map(|(currency, sum)| sum.write(json!({"currency": &**currency}))).collect();
+    let row = |((currency, user), sum): (&(Arc<str>, UserId), &Sum)| {
+        sum.write(json!({"currency": &**currency, "user_id": user.as_str()}))
+    };
+    let body = json!({
+        "room_id": room.as_str(),
+        "from": from.value(),
+        "upto": upto.value(),
+        "more": more,
+        "gifts": all.gifts,
+        "currencies": currencies,
+        "totals": totals.iter().map(row).collect::<Vec<Json>>(),
+    });
+    Ok(answer_json(StatusCode::OK, &body))
 }
 
 /// Reads the body. Errors: every member that breaks its rule.
@@ -68,6 +182,7 @@ fn read(fields: &mut Fields<'_>) -> Result<(UserId, Gift), Problem> {
         count: count.unwrap_or(1),
         amount_micros: amount_micros.expect("checked"),
         currency: currency.expect("checked"),
+        banner_until: None,
     };
     Ok((user, gift))
 }
@@ -88,7 +203,7 @@ fn read_user(fields: &mut Fields<'_>, user: grandstand_wire::json::Object<'_>) -
 }
 
 /// A currency of a mint ("EUR") or of a platform ("gold_coin").
-fn is_currency(text: &str) -> bool {
+pub(super) fn is_currency(text: &str) -> bool {
     (1..=CURRENCY_BYTES_MAX).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
 }

@@ -7,6 +7,7 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
+use grandstand_core::banners::Capped;
 use grandstand_wire::codes::{CloseCode, ErrorCode};
 
 use super::{Control, gateways};
@@ -113,6 +114,20 @@ fn shard(control: &Control, page: &mut Page) {
         "Viewers of all rooms together: a connection once in each room it is in.",
         rooms.values().map(|room| room.viewers()).sum::<u64>(),
     );
+    page.one("grandstand_gifts_total", COUNTER, "gifts", "Gifts made durable.", status.gifts());
+    page.family("grandstand_banners_total", COUNTER, "banners", "Banners made durable, by what made them.");
+    for (what, n) in ["gift", "operator"].into_iter().zip(status.banners()) {
+        page.line("grandstand_banners_total", &[("of", what)], n);
+    }
+    page.family(
+        "grandstand_banners_capped_total",
+        COUNTER,
+        "gifts",
+        "Gifts that were worth a banner and got none, by whose cap; their senders were told.",
+    );
+    for ((_, why), n) in Capped::ALL.iter().zip(status.capped()) {
+        page.line("grandstand_banners_capped_total", &[("cap", why)], n);
+    }
     page.family("grandstand_log_reads_total", COUNTER, "reads", "Reads of the log, by what they were for.");
     for what in Read::ALL {
         page.line("grandstand_log_reads_total", &[("purpose", what.name())], status.reads(what));
@@ -408,6 +423,20 @@ fn rooms(control: &Control, page: &mut Page) {
         page.line(name, &[("lane", lane)], read(n));
     }
     page.one(
+        "grandstand_gateway_banners_told_total",
+        COUNTER,
+        "banners",
+        "Banners given to streams and polls.",
+        read(&m.banners_told),
+    );
+    page.one(
+        "grandstand_gateway_banners_dropped_total",
+        COUNTER,
+        "banners",
+        "Banners that were over before a worker's turn of one a second came, or found its queue full.",
+        read(&m.banners_dropped),
+    );
+    page.one(
         "grandstand_gateway_priority_lost_total",
         COUNTER,
         "events",
@@ -431,6 +460,10 @@ fn times(control: &Control, page: &mut Page) {
     for size in RoomSize::ALL {
         page.histogram(name, &[("room", size.name())], &m.walks[size as usize]);
     }
+    let name = "grandstand_gateway_banner_seconds";
+    let help = "Time from a banner's id to the end of the round that gave it to a worker's streams.";
+    page.family(name, "histogram", "seconds", help);
+    page.histogram(name, &[], &m.banner_delivery);
     let name = "grandstand_gateway_delivery_seconds";
     page.family(
         name,

@@ -13,6 +13,7 @@ use grandstand_core::sampler::{Preset, Weights};
 use grandstand_wire::codes::ErrorCode;
 use grandstand_wire::export;
 use grandstand_wire::json::Value;
+use grandstand_wire::limits::GIFT_MICROS_MAX;
 use grandstand_wire::stamp;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::{Value as Json, json};
@@ -22,6 +23,7 @@ use std::time::Duration;
 
 use super::answer::{Problem, json as answer_json};
 use super::ask::{Ask, Fields};
+use super::gifts::is_currency;
 use super::{Control, Shared};
 use crate::auth::{self, Identity};
 use grandstand_core::names::RoomId;
@@ -126,7 +128,7 @@ fn may_read(who: Option<&Identity>, room: &RoomId) -> Result<(), Problem> {
 }
 
 fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, Problem> {
-    const KNOWN: [&str; 30] = [
+    const KNOWN: [&str; 35] = [
         "title",
         "state",
         "matches",
@@ -151,6 +153,11 @@ fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, 
         "cap",
         "preset",
         "weights",
+        "banner_items",
+        "banner_amounts",
+        "banner_rate",
+        "banner_seconds",
+        "combo_seconds",
         "justification",
         // As `GET` gives them, so that its answer may be sent back.
         "room_id",
@@ -200,6 +207,21 @@ fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, 
         cap: number_or_null(fields, "cap"),
         preset: fields.get("preset", "must be chat or danmaku", |v| v.as_str().and_then(Preset::parse)),
         weights: fields.get("weights", "must be {base, per_reply, per_reaction, badges}, whole numbers", weights),
+        banner_items: fields.get("banner_items", "must be a list of items, each a display name", |v| match v {
+            Value::Array(items) => items.iter().map(|i| i.as_str().and_then(auth::display_name)).collect(),
+            _ => None,
+        }),
+        banner_amounts: fields.get("banner_amounts", "must be an object: by currency, from how many micros", |v| {
+            let Value::Object(amounts) = v else { return None };
+            let one = |(currency, from): (&str, &Value<'_>)| {
+                let from = from.as_u64().filter(|n| *n <= GIFT_MICROS_MAX)?;
+                is_currency(currency).then(|| (currency.into(), from))
+            };
+            amounts.iter().map(one).collect()
+        }),
+        banner_rate: fields.number("banner_rate", most),
+        banner_seconds: fields.number("banner_seconds", most),
+        combo_seconds: fields.number("combo_seconds", most),
     };
     fields.check(ErrorCode::BadField)?;
     Ok(change)

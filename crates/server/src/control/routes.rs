@@ -9,7 +9,8 @@ use grandstand_wire::codes::ErrorCode;
 
 use super::answer::Problem;
 use super::{
-    Control, comments, demo, entry, export, gateways, gifts, health, likes, moderation, pages, rooms, scores, snapshot,
+    Control, banners, comments, demo, entry, export, gateways, gifts, health, likes, moderation, pages, rooms, scores,
+    snapshot,
 };
 
 /// What the router holds: the role, which holds the router.
@@ -56,7 +57,10 @@ fn routes() -> Vec<Route> {
         (&["POST"], "/v1/rooms/{room}/gifts", post(gifts::post)),
         (&["GET", "PUT"], "/admin/rooms/{room}", get(rooms::get).put(rooms::put)),
         (&["GET"], "/admin/rooms/{room}/export", get(export::get)),
+        (&["GET"], "/admin/rooms/{room}/gifts", get(gifts::account)),
         (&["GET"], "/admin/gateways", get(gateways::list)),
+        (&["GET", "POST"], "/admin/banners", get(banners::list).post(banners::post)),
+        (&["DELETE"], "/admin/banners/{banner}", delete(banners::delete)),
         (&["POST"], "/admin/gateways/{gateway}/admission", post(gateways::admission)),
         (&["POST"], "/admin/gateways/{gateway}/drain", post(gateways::drain)),
         (&["POST"], "/admin/gateways/{gateway}/shedding", post(gateways::shedding)),

@@ -214,11 +214,17 @@ fn write(view: &SnapshotView, viewers: u64, endpoints: Option<&str>) -> Vec<u8> 
     events(&view.scores, &mut out);
     out.extend_from_slice(b",\"recent_comments\":");
     events(&view.recent, &mut out);
-    for (name, ready) in
-        [("pinned", &view.info.pinned_json), ("config", &view.info.config_json), ("banners", &view.info.banners_json)]
-    {
+    for (name, ready) in [("pinned", &view.info.pinned_json), ("config", &view.info.config_json)] {
         out.extend_from_slice(format!(",\"{name}\":{ready}").as_bytes());
     }
+    out.extend_from_slice(b",\"banners\":[");
+    for (i, banner) in view.banners.banners.iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(&banner.json);
+    }
+    out.push(b']');
     if let Some(endpoints) = endpoints {
         out.extend_from_slice(format!(",\"endpoints\":{endpoints}").as_bytes());
     }

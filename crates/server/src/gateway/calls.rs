@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use grandstand_core::ids::{Position, Pseq};
 use grandstand_core::record::Lane;
+use grandstand_core::time::Mono;
 use grandstand_core::viewer::walk::{Place, Skipped};
 use grandstand_wire::limits;
 
@@ -40,12 +41,16 @@ impl Worker {
         let now = self.now;
         let Some(call) = self.call(slot) else { return };
         let (line, is_shared) = (call.line, call.is_shared);
+        let answered = self.shared.polls.answered(line);
         let Called { older, not_before, heard, is_new } = self.shared.polls.call(line, key, now);
         if is_new && is_shared {
             self.shared.workers.end_line_elsewhere(line.number());
         }
         if let Some(call) = self.call(slot) {
             call.heard = heard;
+            // Who calls on no known line is told again what stands, but not woken for it: it would call again at once.
+            call.banners_from = answered.unwrap_or(Mono(0));
+            call.news_from = answered.unwrap_or(now);
             call.not_before = not_before;
             call.until = call.until.max(not_before);
         }
@@ -155,6 +160,7 @@ impl Worker {
         let Some(call) = self.call(slot) else { return };
         let (not_before, until, told) = (call.not_before, call.until, call.skipped);
         let (known, found) = (call.heard, call.found);
+        let (banners_from, news_from) = (call.banners_from, call.news_from);
         let Some(viewer) = self.viewer(slot) else { return };
         let (idx, seat) = (viewer.first.room as usize, viewer.first.seat);
         if seat == NOWHERE {
@@ -168,12 +174,19 @@ impl Worker {
         // At its end each call is told what it may not know.
         let is_news = found.numbers != heard.numbers || (now >= until && known != Some(heard));
         match self.look(idx, seat as usize, who.as_ref().map(|w| &w.user)) {
-            Look::Nothing(head) if is_news && !self.away => {
-                let counters = self.rooms[idx].counters_event(self.wall);
-                self.note_heard(slot, heard);
-                self.answer_call(slot, &[counters], head);
+            Look::Nothing(head) if (is_news && !self.away) || now >= until || self.has_banner(news_from) => {
+                let mut events: Vec<Out<'_>> = self.site.since(banners_from, self.wall).collect();
+                self.shared.metrics.add_banners(events.len() as u64);
+                if is_news && !self.away {
+                    events.push(self.rooms[idx].counters_event(self.wall));
+                }
+                let body = self.poll_bytes(&events, head);
+                drop(events);
+                if is_news && !self.away {
+                    self.note_heard(slot, heard);
+                }
+                self.answer_body(slot, &body);
             }
-            Look::Nothing(head) if now >= until => self.answer_call(slot, &[], head),
             Look::Nothing(_) => {}
             // It fell out of the ring: its next call reads the log from where it stands.
             Look::Below => {
@@ -184,6 +197,11 @@ impl Worker {
                 metrics::add(&self.shared.metrics.sampled[Hop::Poll as usize], sampled);
                 if let Some(told) = told {
                     events.insert(0, skipped_event(&self.rooms[idx].id, &told));
+                }
+                if !events.is_empty() {
+                    let n_before = events.len();
+                    events.extend(self.site.since(banners_from, self.wall));
+                    self.shared.metrics.add_banners((events.len() - n_before) as u64);
                 }
                 if !events.is_empty() && known != Some(heard) {
                     events.push(self.rooms[idx].counters_event(self.wall));
@@ -219,6 +237,11 @@ impl Worker {
         if let Some(line) = self.call(slot).map(|call| call.line) {
             self.shared.polls.tell(line, heard);
         }
+    }
+
+    /// Whether a banner came that a waiting call is answered for.
+    fn has_banner(&self, after: Mono) -> bool {
+        self.site.newest_at() > after && self.site.is_alone(self.now)
     }
 
     pub(super) fn poll_bytes(&self, events: &[Out<'_>], next_since: Position) -> Vec<u8> {

@@ -44,6 +44,21 @@ impl<'a> Out<'a> {
     }
 }
 
+/// What goes along with a room's events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rides {
+    /// The room's latest values.
+    pub latest: bool,
+    /// The site's newest banner.
+    pub banner: bool,
+}
+
+impl Rides {
+    pub fn bits(self) -> u64 {
+        u64::from(self.latest) | u64::from(self.banner) << 1
+    }
+}
+
 /// Encodes events for a stream; empty for none.
 pub fn encode(transport: Transport, events: &[Out<'_>]) -> Bytes {
     let mut out = Vec::new();

@@ -532,7 +532,11 @@ fn said(room: &RoomId, key: &ClientMsgId, answer: Answer) -> Out<'static> {
             }
         }
         // Answers to what no publish asks.
-        Answer::Score { .. } | Answer::Gift { .. } | Answer::Room { .. } | Answer::Done { .. } => {
+        Answer::Score { .. }
+        | Answer::Gift { .. }
+        | Answer::Banner { .. }
+        | Answer::Room { .. }
+        | Answer::Done { .. } => {
             event::ErrorEvent {
                 room: Some(room),
                 code: ErrorCode::ServerFault.name(),

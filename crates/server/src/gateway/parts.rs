@@ -18,7 +18,7 @@ use grandstand_core::time::Mono;
 use grandstand_core::viewer::part::{self, Follows, Lot, NOBODY, Reader, Windows};
 use grandstand_core::viewer::walk::{Plan, Walk};
 
-use super::frames::UserMark;
+use super::frames::{Rides, UserMark};
 use super::viewer::{NOWHERE, Viewer};
 use super::worker::Worker;
 use crate::link::Piece;
@@ -134,7 +134,7 @@ pub struct Parts<F> {
     cap: Cap,
     now: Mono,
     plans: Vec<(Plan, Windows)>,
-    /// By plan, news and what is given.
+    /// By plan, what rides along, and what is given.
     known: HashMap<Vec<u64>, usize, Seeded>,
     frames: Vec<F>,
     /// The key of the part that is looked for; what is given begins at its third word.
@@ -172,7 +172,7 @@ impl<F> Parts<F> {
         &mut self,
         walk: &Walk<'_, Arc<Piece>>,
         plan: &Plan,
-        news: bool,
+        rides: Rides,
         reader: &Reader<'_>,
         waited: Option<GivenAt>,
         make: impl FnOnce(&[u64]) -> F,
@@ -186,7 +186,7 @@ impl<F> Parts<F> {
         };
         let mut key = std::mem::take(&mut self.key);
         key.clear();
-        key.extend([at as u64, u64::from(news)]);
+        key.extend([at as u64, rides.bits()]);
         let windows = &mut self.plans[at].1;
         let a_window = reader.cap_milli * pick::WINDOW_MS;
         match waited.filter(|_| a_window < 1_000_000).map(|at| at.windows_ago(self.now)) {

@@ -107,6 +107,11 @@ impl Polls {
         lines.get(&line).and_then(|held| held.answered).is_some_and(|at| now.since(at) < FORGET)
     }
 
+    /// When the line was answered last, as far as is remembered.
+    pub fn answered(&self, line: Line) -> Option<Mono> {
+        self.shard(line).get(&line).and_then(|held| held.answered)
+    }
+
     /// `by` was answered or is gone.
     pub fn leave(&self, line: Line, by: ConnKey, answered: bool, now: Mono) {
         let mut lines = self.shard(line);

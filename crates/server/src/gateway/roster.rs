@@ -21,7 +21,7 @@ use grandstand_core::names::{RoomId, UserId};
 use grandstand_core::record::{Audience, Lane, RetractTarget};
 use grandstand_core::sampler::keep::{self, Keep};
 use grandstand_core::sampler::{pick, switch};
-use grandstand_core::time::Mono;
+use grandstand_core::time::{Mono, Wall};
 use grandstand_core::viewer::merge::{Leave, MergeWindow};
 use grandstand_core::viewer::pace::Pace;
 use grandstand_core::viewer::ring::{self, CrowdedOut, Pushed, Ring};
@@ -31,10 +31,11 @@ use grandstand_wire::deflate::{Deflater, Reach};
 use grandstand_wire::ws;
 
 use super::conn::{Conn, Kind, Sent};
-use super::frames::{self, Marks, Out, UserMark};
+use super::frames::{self, Marks, Out, Rides, UserMark};
 use super::parts::{self, Cap, GivenAt, Part, Parts, Who};
 use super::refill::{self, Below, Refill};
 use super::said;
+use super::site::Site;
 use super::viewer::{Member, NOWHERE, Viewer};
 use super::worker::Worker;
 use crate::clock;
@@ -147,6 +148,7 @@ struct Stamp {
     floor: Position,
     n_retracts: usize,
     latest: u16,
+    site: u16,
     cap: Cap,
 }
 
@@ -176,6 +178,7 @@ struct After {
     skipped: u64,
     /// Winners of a wide room that were not picked.
     sampled: u64,
+    banners: u64,
     /// By transport.
     frames: [u64; 3],
     bytes: [u64; 3],
@@ -187,8 +190,7 @@ struct After {
 
 pub(super) struct Frame {
     plan: Plan,
-    /// The room's latest values ride in it.
-    news: bool,
+    rides: Rides,
     /// Places of the winners that are in it, ascending.
     given: Box<[u64]>,
     skipped: Option<Skipped>,
@@ -640,9 +642,16 @@ impl Worker {
         }
         let Room { id, ring, seats, retracts, tally, latest, refill, info, kept, .. } = room;
         let (limits, cap) = (walk_limits(info.as_deref()), self.shared.cap(info.as_deref(), now));
-        let stamp =
-            Stamp { head: ring.head(), floor: ring.floor(), n_retracts: retracts.len(), latest: latest.version, cap };
+        let stamp = Stamp {
+            head: ring.head(),
+            floor: ring.floor(),
+            n_retracts: retracts.len(),
+            latest: latest.version,
+            site: self.site.version(),
+            cap,
+        };
         let mut tour = Tour::new(id, latest, ring, retracts, limits, cap, now);
+        tour.site = Some((&self.site, self.wall));
         if let Some(kept) = kept.take().filter(|kept| kept.stamp == stamp) {
             tour.frames = kept.frames;
             tour.parts = kept.parts;
@@ -726,6 +735,7 @@ impl Worker {
         let Room { id, ring, seats, retracts, tally, latest, refill, info, .. } = room;
         let (limits, cap) = (walk_limits(info.as_deref()), self.shared.cap(info.as_deref(), self.now));
         let mut tour = Tour::new(id, latest, ring, retracts, limits, cap, self.now);
+        tour.site = Some((&self.site, self.wall));
         tour.refilling = refill.is_some();
         let Some(seat) = seats.get_mut(seat) else { return };
         if let Some(conn) = self.conns.get_mut(seat.slot as usize) {
@@ -748,6 +758,7 @@ impl Worker {
             add(&metrics.saved, after.saved);
         }
         metrics.add_delivered(Hop::Walk, after.delivered);
+        metrics.add_banners(after.banners);
         if after.skipped > 0 {
             add(&metrics.skipped[Hop::Walk as usize], after.skipped);
         }
@@ -914,6 +925,8 @@ enum At {
 /// One walk with the frames it shares.
 struct Tour<'r> {
     walk: Walk<'r, Arc<Piece>>,
+    /// The site's banners, and the time they are held against.
+    site: Option<(&'r Site, Wall)>,
     retracts: &'r [(EventId, RetractTarget)],
     room: &'r RoomId,
     latest: &'r Latest,
@@ -943,6 +956,7 @@ impl<'r> Tour<'r> {
         let walk = Walk::new(ring, limits, now);
         Tour {
             walk,
+            site: None,
             retracts,
             room,
             latest,
@@ -985,7 +999,8 @@ impl<'r> Tour<'r> {
             let plan = match self.walk.step(&seat.place) {
                 Step::AtHead => {
                     seat.place.rest(self.walk.head());
-                    return self.tell_latest(seat, conn, after);
+                    self.tell_latest(seat, conn, after);
+                    return self.tell_banners(seat, conn, after);
                 }
                 Step::Send(plan) if plan.empty => {
                     seat.place.advance(&plan);
@@ -1002,7 +1017,8 @@ impl<'r> Tour<'r> {
                     return;
                 }
             };
-            let Framed { bytes, n_events, saved, skipped, sampled, any_won } = self.frame(&plan, seat, conn);
+            let rides = self.rides(seat, conn);
+            let Framed { bytes, n_events, saved, skipped, sampled, any_won } = self.frame(&plan, seat, conn, rides);
             let latest = self.latest.version;
             if bytes.is_empty() {
                 // Only what others wrote for themselves, or what it is not given of a wide room.
@@ -1015,6 +1031,12 @@ impl<'r> Tour<'r> {
                 Sent::All | Sent::Some => {
                     seat.place.advance(&plan);
                     seat.latest = latest;
+                    if rides.banner
+                        && let (Kind::Viewer(viewer), Some((site, _))) = (&mut conn.kind, self.site)
+                    {
+                        viewer.site = site.version();
+                        after.banners += 1;
+                    }
                     after.frames[seat.transport as usize] += 1;
                     after.bytes[seat.transport as usize] += bytes.len() as u64;
                     after.packed += u64::from(saved > 0);
@@ -1060,13 +1082,35 @@ impl<'r> Tour<'r> {
         }
     }
 
-    fn frame(&mut self, plan: &Plan, seat: &Seat, conn: &mut Conn) -> Framed {
-        let news = seat.latest != self.latest.version;
+    /// Banners that did not ride, to a viewer that is at the head.
+    fn tell_banners(&self, seat: &Seat, conn: &mut Conn, after: &mut After) {
+        let Some((site, wall)) = self.site.filter(|(site, _)| site.is_alone(self.now)) else { return };
+        match site.tell(conn, wall) {
+            Some((Sent::All, n)) => after.banners += n,
+            Some((Sent::Some, n)) => {
+                after.banners += n;
+                after.held_up.push(seat.slot);
+            }
+            Some((Sent::Nothing, _)) => after.held_up.push(seat.slot),
+            Some((Sent::Broken, _)) => after.broken.push(seat.slot),
+            None => {}
+        }
+    }
+
+    fn rides(&self, seat: &Seat, conn: &Conn) -> Rides {
+        let banner = match (&conn.kind, self.site) {
+            (Kind::Viewer(viewer), Some((site, wall))) => site.rides(viewer.site, wall).is_some(),
+            _ => false,
+        };
+        Rides { latest: seat.latest != self.latest.version, banner }
+    }
+
+    fn frame(&mut self, plan: &Plan, seat: &Seat, conn: &mut Conn, rides: Rides) -> Framed {
         let Kind::Viewer(viewer) = &mut conn.kind else { unreachable!("only viewers have seats") };
         let (at, part) = match plan.holds_won {
-            false => (At::Whole(self.whole(plan, news)), None),
+            false => (At::Whole(self.whole(plan, rides)), None),
             true => {
-                let part = self.part(plan, news, seat, viewer);
+                let part = self.part(plan, rides, seat, viewer);
                 (At::Part(part.frame), Some(part))
             }
         };
@@ -1077,24 +1121,24 @@ impl<'r> Tour<'r> {
         framed
     }
 
-    fn whole(&mut self, plan: &Plan, news: bool) -> usize {
-        if let Some(at) = self.frames.iter().position(|f| f.plan == *plan && f.news == news) {
+    fn whole(&mut self, plan: &Plan, rides: Rides) -> usize {
+        if let Some(at) = self.frames.iter().position(|f| f.plan == *plan && f.rides == rides) {
             return at;
         }
         if self.frames.len() == FRAMES_KEPT {
             self.frames.remove(0);
         }
-        self.frames.push(Frame::new(&self.walk, self.retracts, plan, news, &[]));
+        self.frames.push(Frame::new(&self.walk, self.retracts, plan, rides, &[]));
         self.frames.len() - 1
     }
 
-    fn part(&mut self, plan: &Plan, news: bool, seat: &Seat, viewer: &mut Viewer) -> Part {
+    fn part(&mut self, plan: &Plan, rides: Rides, seat: &Seat, viewer: &mut Viewer) -> Part {
         let taste = if seat.who.has_taste() { viewer.taste(self.now) } else { None };
         let reader = parts::reader(seat.who, taste, self.parts.cap());
         // What a resume promised is the same part again, whatever was given since.
         let waited = seat.place.catch_up.is_none().then_some(seat.who.given_at());
         let (walk, retracts) = (&self.walk, self.retracts);
-        self.parts.find(walk, plan, news, &reader, waited, |given| Frame::new(walk, retracts, plan, news, given))
+        self.parts.find(walk, plan, rides, &reader, waited, |given| Frame::new(walk, retracts, plan, rides, given))
     }
 
     fn kept(&mut self, at: At) -> &mut Frame {
@@ -1167,8 +1211,12 @@ impl<'r> Tour<'r> {
         if let Some(skipped) = &frame.skipped {
             events.insert(0, said::skipped_event(self.room, skipped));
         }
-        if frame.news && !events.is_empty() {
+        if frame.rides.latest && !events.is_empty() {
             events.extend(self.latest.values.iter().map(|(kind, json)| Out { kind, id: None, json: json.into() }));
+        }
+        if let (true, false, Some((site, wall))) = (frame.rides.banner, events.is_empty(), self.site) {
+            // A whole frame of the one before it, whoever it is.
+            events.extend(site.rides(site.version().wrapping_sub(1), wall));
         }
         self.n_encoded += 1;
         (frames::encode(transport, &events), n_events)
@@ -1180,7 +1228,7 @@ impl Frame {
         walk: &Walk<'_, Arc<Piece>>,
         retracts: &[(EventId, RetractTarget)],
         plan: &Plan,
-        news: bool,
+        rides: Rides,
         given: &[u64],
     ) -> Frame {
         let (mut n_events, mut marks) = (ByLane::default(), Marks::default());
@@ -1192,6 +1240,6 @@ impl Frame {
         }
         let skipped = walk.passed_over(plan, given);
         let given = given.into();
-        Frame { plan: *plan, news, given, skipped, n_events, marks, web_socket: None, packed: None, sse: None }
+        Frame { plan: *plan, rides, given, skipped, n_events, marks, web_socket: None, packed: None, sse: None }
     }
 }

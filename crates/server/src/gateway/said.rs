@@ -72,10 +72,14 @@ impl Worker {
             config: &info.config_json,
             counters: std::str::from_utf8(&counters).expect("JSON that was just written"),
             pinned: &info.pinned_json,
-            banners: &info.banners_json,
+            banners: &self.site.standing_json(self.wall),
             endpoints: self.shared.settings.endpoints.as_deref(),
         }
         .write(&mut json);
+        let heard = self.site.version();
+        if let Some(viewer) = self.viewer(slot).filter(|viewer| viewer.opening.is_some()) {
+            viewer.site = heard;
+        }
         Out { kind: "hello", id: Some(greeting.from.value()), json: json.into() }
     }
 

@@ -212,6 +212,8 @@ impl Worker {
                 skipped: None,
                 heard: None,
                 found: Heard::default(),
+                banners_from: now,
+                news_from: now,
                 not_before: now,
                 until: now + timeout,
             }
@@ -236,6 +238,7 @@ impl Worker {
             opening: Some(Box::new(Opening { accept, offered, deflate, origin, keep_alive, poll })),
             alive_at: now + limits::PING_MAX,
             pinged: false,
+            site: 0,
             control: now,
         };
         self.conns[slot].kind = Kind::Viewer(Box::new(viewer));

@@ -85,7 +85,6 @@ impl Log {
             config_json: r#"{"slow_mode_seconds":0}"#.into(),
             likes: Default::default(),
             pinned_json: "[]".into(),
-            banners_json: "[]".into(),
             wide: settings.sampling.when == Sampling::Always,
             settings: Arc::new(settings),
         }

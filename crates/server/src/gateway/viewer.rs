@@ -58,6 +58,8 @@ pub struct Viewer {
     /// Next ping or keepalive, or the end of the wait for a pong.
     pub alive_at: Mono,
     pub pinged: bool,
+    /// The newest notice of the site it was given.
+    pub site: u16,
     /// A leaky bucket of the control frames it sends: ahead of now by what they cost.
     pub control: Mono,
 }
@@ -161,6 +163,9 @@ pub struct PollCall {
     /// ends the wait.
     pub heard: Option<Heard>,
     pub found: Heard,
+    /// Banners from after this are told with its answer; those from after `news_from` are a reason to answer.
+    pub banners_from: Mono,
+    pub news_from: Mono,
     /// Not before this, and at the latest then.
     pub not_before: Mono,
     pub until: Mono,

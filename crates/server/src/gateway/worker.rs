@@ -31,6 +31,7 @@ use super::full;
 use super::http2::{Arrival, Http2};
 use super::pipe::{Bell, Pipe};
 use super::roster::Room;
+use super::site::Site;
 use super::socket::{Got, Socket, Why};
 use super::viewer::Viewer;
 use super::web::{self, Http};
@@ -89,6 +90,7 @@ pub(super) struct Worker {
     generation: u32,
     pub rooms: Slab<Room>,
     pub room_ids: HashMap<RoomId, usize>,
+    pub site: Site,
     /// Rooms with a merge window that ends then.
     pub windows: BTreeSet<(Mono, usize)>,
     /// Rooms to walk: those with waiting scores first.
@@ -166,6 +168,7 @@ impl Worker {
             generation: 0,
             rooms: Slab::new(),
             room_ids: HashMap::new(),
+            site: Site::default(),
             windows: BTreeSet::new(),
             urgent: VecDeque::new(),
             due: VecDeque::new(),
@@ -232,6 +235,7 @@ impl Worker {
             self.on_time();
             self.judge_filled();
             self.walk_rooms();
+            self.walk_site();
             self.shared.metrics.lag.observe(clock::mono().since(woke));
             if self.stop_at.is_some_and(|at| self.conns.is_empty() || self.now >= at) {
                 break;
@@ -253,12 +257,12 @@ impl Worker {
 
     fn wait(&self) -> Option<Duration> {
         let walks = !(self.urgent.is_empty() && self.due.is_empty()) && self.walk_at.is_none();
-        if !self.again.is_empty() || !self.filled.is_empty() || walks {
+        if !self.again.is_empty() || !self.filled.is_empty() || walks || self.site.goes_round() {
             return Some(Duration::ZERO);
         }
         let window = self.windows.first().map(|(at, _)| *at);
         let next = [self.wheel.next(), window, Some(self.housekeeping_at), self.accept_at, self.stop_at, self.walk_at];
-        let next = next.into_iter().chain([self.slice_at]);
+        let next = next.into_iter().chain([self.slice_at, self.site.deadline()]);
         let next = next.flatten().min();
         // Rounded up by the kernel's own granularity: a wake just before a deadline would spin.
         next.map(|at| at.since(clock::mono()))
@@ -665,6 +669,9 @@ impl Worker {
         if self.slice_at.is_some_and(|at| at <= self.now) {
             self.send_slice_away();
         }
+        if self.site.deadline().is_some_and(|at| at <= self.now) {
+            self.cry_banner();
+        }
     }
 
     /// Once a second: how late this worker's walks were, and how much of a core it used.
@@ -704,6 +711,7 @@ impl Worker {
             ToWorker::Batch(batch) => self.on_batch(&batch),
             ToWorker::Settings(info) => self.on_settings(info),
             ToWorker::Tally(rooms) => self.on_tally(&rooms),
+            ToWorker::Site(list) => self.on_site(&list),
             ToWorker::Resync(info) => self.on_resync(info),
             ToWorker::Away => self.on_away(),
             ToWorker::Back => self.on_back(),

@@ -33,8 +33,8 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::peers::To;
 use super::{
-    Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, Seen, ToWorker,
-    Won, WorkerId,
+    Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, Seen,
+    SiteBanner, SiteList, ToWorker, Won, WorkerId,
 };
 use crate::admission::Change;
 use crate::kernel::Taken;
@@ -242,7 +242,7 @@ pub struct Status {
 /// What `durability` may be; the last is "not known yet".
 const DURABILITIES: [&str; 4] = ["fsync", "interval", "none", "unknown"];
 /// The types of events that pieces may have.
-const KINDS: [&str; 5] = ["comment", "score_event", "gift", "retract", "config"];
+const KINDS: [&str; 6] = ["comment", "score_event", "gift", "gift_combo", "retract", "config"];
 const LANES: [Lane; 4] = [Lane::Priority, Lane::Comment, Lane::Latest, Lane::Site];
 const AUDIENCES: [Audience; 3] = [Audience::Everyone, Audience::Author, Audience::Nobody];
 const STANDINGS: [Standing; 3] = [Standing::Viewer, Standing::Moderator, Standing::Backend];
@@ -767,6 +767,15 @@ impl Writer<'_> {
                 self.u64(*sender);
                 self.u64(*number);
             }
+            ToWorker::Site(list) => {
+                self.u8(20);
+                self.list(&list.banners, |w, banner| {
+                    w.u64(banner.id.value());
+                    w.u64(banner.ts.0);
+                    w.u64(banner.until.0);
+                    w.bytes(&banner.json);
+                });
+            }
             ToWorker::Renew { .. } | ToWorker::Renewed { .. } | ToWorker::EndLine { .. } => self.peer(mail),
             ToWorker::Away | ToWorker::Back | ToWorker::EndPoll { .. } | ToWorker::Drain(_) | ToWorker::Stop => {
                 unreachable!("what a process says to itself does not cross the link")
@@ -805,6 +814,15 @@ impl Writer<'_> {
             w.text(badge);
             w.u32(*weight);
         });
+        self.list(&room.banner_items, |w, item| w.text(item));
+        let amounts: Vec<_> = room.banner_amounts.iter().collect();
+        self.list(&amounts, |w, (currency, from)| {
+            w.text(currency);
+            w.u64(**from);
+        });
+        for n in [room.banner_rate, room.banner_seconds, room.combo_seconds] {
+            self.u32(n);
+        }
         self.u64(room.version);
     }
 
@@ -819,7 +837,7 @@ impl Writer<'_> {
         self.u64(info.last_event.value());
         self.u64(info.pseq.0);
         self.totals(&info.likes);
-        for json in [&info.config_json, &info.pinned_json, &info.banners_json] {
+        for json in [&info.config_json, &info.pinned_json] {
             self.text(json);
         }
         self.flag(info.wide);
@@ -931,11 +949,8 @@ impl Writer<'_> {
                 self.u8(3);
                 self.opt(event_id.as_ref(), |w, id| w.u64(id.value()));
             }
-            Answer::Gift { event_id, duplicate } => {
-                self.u8(6);
-                self.u64(event_id.value());
-                self.flag(*duplicate);
-            }
+            // Asked by control, which is beside the shard.
+            Answer::Gift { .. } | Answer::Banner { .. } => unreachable!("a gateway asks for publishes"),
             Answer::Pending { retry_after } => {
                 self.u8(4);
                 self.duration(*retry_after);
@@ -1144,6 +1159,13 @@ impl<'a> Reader<'a> {
             },
             10 => ToWorker::Tally(Arc::new(self.list(8, |r| Ok((r.room()?, r.totals()?)))?)),
             11 => ToWorker::LikesSettled { sender: self.u64()?, number: self.u64()? },
+            20 => ToWorker::Site(Arc::new(SiteList {
+                // Three numbers and a length.
+                banners: self.list(28, |r| {
+                    let (id, ts, until) = (r.id()?, Wall(r.u64()?), Wall(r.u64()?));
+                    Ok(Arc::new(SiteBanner { id, ts, until, json: r.bytes()?.into() }))
+                })?,
+            })),
             tag => self.peer(tag)?,
         })
     }
@@ -1181,6 +1203,11 @@ impl<'a> Reader<'a> {
                     badges: self.list(8, |r| Ok((r.shared()?, r.u32()?)))?,
                 },
             },
+            banner_items: self.list(4, Reader::shared)?,
+            banner_amounts: self.list(12, |r| Ok((r.shared()?, r.u64()?)))?.into_iter().collect(),
+            banner_rate: self.u32()?,
+            banner_seconds: self.u32()?,
+            combo_seconds: self.u32()?,
             version: self.u64()?,
         })
     }
@@ -1201,7 +1228,6 @@ impl<'a> Reader<'a> {
             likes: self.totals()?,
             config_json: self.shared()?,
             pinned_json: self.shared()?,
-            banners_json: self.shared()?,
             wide: self.flag()?,
         }))
     }
@@ -1300,7 +1326,6 @@ impl<'a> Reader<'a> {
                 retry_after: self.opt(Reader::duration)?,
                 fields: self.list(8, |r| Ok((r.text()?.to_owned(), r.text()?.to_owned())))?,
             }),
-            6 => Answer::Gift { event_id: self.id()?, duplicate: self.flag()? },
             _ => return Err(Fault::Field),
         })
     }

@@ -33,8 +33,8 @@ use super::codec::{self, Down, Elsewhere, Frames, Hello, LinkNumbers, Order, Ord
 use super::host::SILENCE;
 use super::likes::{LikeBox, RoomTotals};
 use super::{
-    ConnKey, Delay, Fetch, HttpPart, HttpRequest, OVERLOADED, Overloaded, Piece, ReplyTo, Seen, ShardStatus, Tallies,
-    ToWorker, Unheard, WorkerId, Workers,
+    ConnKey, Delay, Fetch, HttpPart, HttpRequest, OVERLOADED, Overloaded, Piece, ReplyTo, Seen, ShardStatus, SiteList,
+    Tallies, ToWorker, Unheard, WorkerId, Workers,
 };
 use crate::admission::{self, Admission};
 use crate::auth::door::{self, Origin};
@@ -98,6 +98,8 @@ struct State {
     likes_wait: bool,
     /// Not before this the box is emptied.
     likes_at: Instant,
+    /// The site's list, and the workers that have not had it.
+    site: Option<(Arc<SiteList>, Vec<WorkerId>)>,
 }
 
 impl State {
@@ -159,6 +161,7 @@ pub fn start(
         sender: Sender::new(draw()),
         likes_wait: false,
         likes_at: Instant::now(),
+        site: None,
     };
     let hub = Arc::new_cyclic(|hub: &Weak<Hub>| Hub {
         likes: {
@@ -522,6 +525,7 @@ impl Hub {
             Down::Welcome(_) | Down::Refused(_) => {}
             Down::Share(share) => self.admission.share(self.taken(share), clock::mono()),
             Down::Status(status) => {
+                self.give_site();
                 self.status.set_durability(status.durability);
                 self.status.set_head(status.head);
                 if let Some(epoch) = status.epoch {
@@ -623,7 +627,21 @@ impl Hub {
                 }
                 self.deliver(worker, mail);
             }
+            ToWorker::Site(list) => {
+                self.state().site = Some((list, self.workers.ids().collect()));
+                self.give_site();
+            }
             mail => self.deliver(worker, mail),
+        }
+    }
+
+    /// Gives the site's list to the workers that have not had it; one that is too full has it with the shard's next word.
+    fn give_site(&self) {
+        let mut state = self.state();
+        let Some((list, owed)) = &mut state.site else { return };
+        owed.retain(|worker| self.workers.send(*worker, ToWorker::Site(list.clone())).is_err());
+        if owed.is_empty() {
+            state.site = None;
         }
     }
 

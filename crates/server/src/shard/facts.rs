@@ -61,10 +61,9 @@ impl Facts {
             inner.epochs = epochs.into();
         }
         for view in views {
-            match inner.rooms.get_mut(&view.room) {
-                Some(known) => known.clone_from(view),
-                None => drop(inner.rooms.insert(view.room.clone(), view.clone())),
-            }
+            // A map that is shared is copied with its next change. Readers ask nothing of gifts.
+            let view = RoomView { gifts: Arc::default(), combos: Arc::default(), ..view.clone() };
+            drop(inner.rooms.insert(view.room.clone(), view));
         }
     }
 }

@@ -33,7 +33,6 @@ pub fn of(
         likes,
         config_json: text(|out| event::write_config(&settings, wide, out)),
         pinned_json: text(|out| event::write_pinned(&settings, out)),
-        banners_json: "[]".into(),
         settings,
         wide,
     })

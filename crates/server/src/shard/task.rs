@@ -16,21 +16,22 @@ use grandstand_core::ids::Position;
 use grandstand_core::likes::Frame;
 use grandstand_core::names::RoomId;
 use grandstand_core::owner::Owner;
-use grandstand_core::owner::answer::{Answer, Failure, Output};
+use grandstand_core::owner::answer::{Answer, BannerFate, Failure, Output};
 use grandstand_core::owner::command::Command;
 use grandstand_core::owner::view::RoomView;
 use grandstand_core::record::{Body, Record, Room, Tally};
 use grandstand_core::reject::{Code, Reject};
 use grandstand_core::time::{Mono, Wall};
 use grandstand_store::fault::{Refusal, WriteFault};
+use grandstand_wire::event;
 use slab::Slab;
 use tokio::sync::oneshot;
 
 use crate::clock;
 use crate::link::likes::{LikeBox, RoomTotals};
 use crate::link::{
-    Batch, NoRoom, OwnerBox, ReadRefused, ReplyTo, RoomDetail, RoomInfo, ShardStatus, SnapshotView, Tallies, ToOwner,
-    ToWorker, WorkerId, Workers,
+    Batch, NoRoom, OwnerBox, ReadRefused, ReplyTo, RoomDetail, RoomInfo, ShardStatus, SiteBanner, SiteList,
+    SnapshotView, Tallies, ToOwner, ToWorker, WorkerId, Workers,
 };
 use crate::shard::facts::Facts;
 use crate::shard::keeper::Keep;
@@ -93,6 +94,8 @@ pub struct State {
     lost: BTreeMap<(WorkerId, RoomId), Lost>,
     /// Comments said in a wide room since its last batch.
     said: HashMap<RoomId, u32>,
+    /// Homes that are told of the site's banners, and whether they have the list as it is.
+    site_told: BTreeMap<WorkerId, bool>,
     waiting: Vec<Waiting>,
     in_flight_since: Option<Instant>,
     hold: Option<Hold>,
@@ -208,8 +211,10 @@ impl Task {
         let owner = self.owner.next_deadline().map(|at| Instant::now() + at.since(clock::mono()));
         let waiting = state.waiting.iter().map(|w| w.until).min();
         let likes = state.likes_wait.then(|| Instant::now() + self.owner.next_tally().since(clock::mono()));
-        let lost = (!state.lost.is_empty() || state.senders.values().any(|s| s.settled.is_some()))
-            .then(|| Instant::now() + LOST_RETRY);
+        let lost = (!state.lost.is_empty()
+            || state.senders.values().any(|s| s.settled.is_some())
+            || state.site_told.values().any(|told| !*told))
+        .then(|| Instant::now() + LOST_RETRY);
         let hold = state.hold.as_ref().map(|hold| hold.until);
         let probe = state.probe_at.map(|at| at + self.times.probe_quiet);
         [owner, waiting, likes, lost, hold, probe, state.checkpoint_at, state.retention_at].into_iter().flatten().min()
@@ -234,10 +239,12 @@ impl Task {
                     homes.retain(|h| *h != home);
                     !homes.is_empty()
                 });
+                self.state.site_told.remove(&home);
                 let workers = &self.workers;
                 self.state.lost.retain(|(worker, _), _| workers.home(*worker) != home);
                 self.state.senders.retain(|_, sender| sender.home != Some(home));
             }
+            ToOwner::Site { reply } => drop(reply.send(self.site_list())),
             ToOwner::Snapshot { room, min, reply } => {
                 if self.owner.head() < min {
                     self.state.waiting.push(Waiting { room, min, until: Instant::now() + SNAPSHOT_WAIT, reply });
@@ -270,6 +277,9 @@ impl Task {
         let found = self.info(&room).ok_or(NoRoom);
         if found.is_ok() {
             let home = self.workers.home(worker);
+            // First: whoever is greeted in the room reads it there.
+            self.state.site_told.entry(home).or_insert(false);
+            self.tell_site();
             let homes = self.state.subscribers.entry(room.clone()).or_default();
             if !homes.contains(&home) {
                 homes.push(home);
@@ -398,6 +408,7 @@ impl Task {
         }
         if !committed.is_empty() {
             self.fan_out(&committed);
+            self.count_gifts(&committed);
         }
         if settled {
             self.tell_settled();
@@ -507,7 +518,63 @@ impl Task {
         self.tallies.find(room).map_or(0, |tally| tally.viewers())
     }
 
+    /// Counts gifts and banners, and tells of the banners.
+    fn count_gifts(&mut self, committed: &[Arc<Record>]) {
+        let mut changed = false;
+        for record in committed {
+            match &record.body {
+                Body::Gift(gift) => {
+                    self.status.add_gift();
+                    if gift.banner_until.is_some() {
+                        self.status.add_banner(true);
+                        changed = true;
+                    }
+                }
+                Body::Banner(_) => {
+                    self.status.add_banner(false);
+                    changed = true;
+                }
+                Body::BannerEnd(_) => changed = true,
+                _ => {}
+            }
+        }
+        if changed {
+            self.state.site_told.values_mut().for_each(|told| *told = false);
+            self.tell_site();
+        }
+    }
+
+    /// The site's banners that stand, encoded.
+    fn site_list(&self) -> Arc<SiteList> {
+        let now = clock::wall();
+        let standing = self.owner.site().active.iter().filter(|(_, standing)| now < standing.banner.until);
+        let banners = standing.map(|(id, standing)| {
+            let mut json = Vec::with_capacity(320);
+            event::write_banner(*id, &standing.banner, false, &mut json);
+            let (ts, until) = (standing.since, standing.banner.until);
+            Arc::new(SiteBanner { id: *id, ts, until, json: json.into_boxed_slice() })
+        });
+        Arc::new(SiteList { banners: banners.collect() })
+    }
+
+    /// Sends the site's list to the homes that do not have it. A full one is tried again with the lost.
+    fn tell_site(&mut self) {
+        if self.state.site_told.values().all(|told| *told) {
+            return;
+        }
+        let list = self.site_list();
+        for (home, told) in self.state.site_told.iter_mut().filter(|(_, told)| !**told) {
+            *told = self.workers.send(*home, ToWorker::Site(list.clone())).is_ok();
+            if !*told {
+                self.status.add_undelivered();
+            }
+        }
+    }
+
     fn answer(&mut self, reply: ReplyTo, answer: Answer) {
+        if let Answer::Gift { banner: BannerFate::Capped(why), .. } = &answer {
+            self.status.add_capped(*why);
+        }
         match reply {
             ReplyTo::Conn { conn, request } => {
                 // A full mailbox here means a worker that does not run; its clients ask again with the same key.
@@ -526,6 +593,7 @@ impl Task {
         if self.state.senders.values().any(|sender| sender.settled.is_some()) {
             self.tell_settled();
         }
+        self.tell_site();
         // With nobody publishing nothing would ever find out that there is room again: the next publish may.
         if self.state.probe_at.is_some_and(|at| at + self.times.probe_quiet <= now) {
             self.state.probe_at = None;
@@ -656,6 +724,7 @@ impl Task {
             pinned: view.map(|v| v.pinned.clone()).unwrap_or_default(),
             recent: view.map(|v| v.recent.iter().cloned().collect()).unwrap_or_default(),
             policy_version: view.map_or(1, |v| v.policy_version),
+            banners: self.site_list(),
             info,
         }))
     }

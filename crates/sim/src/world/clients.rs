@@ -19,6 +19,8 @@ use crate::options::Fault;
 use crate::process::ConnId;
 use crate::world::{ActorIdx, Down, Event, GatewayIdx, ProcessIdx, Up, World};
 
+/// What is worth a banner in every room.
+pub const BANNER_ITEM: &str = "rocket";
 const CLIENT_EVERY: Duration = Duration::from_millis(100);
 /// A connection that says nothing for so long is given up.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
@@ -366,7 +368,7 @@ impl World {
         let copies = 1 + u64::from(self.fault(Fault::DoubleRequest));
         for _ in 0..copies {
             let wait = self.draw(1, 30);
-            self.after(wait, Event::Request { process, actor, ask, command: command.clone() });
+            self.after(wait, Event::Request { process, actor, ask, command: Box::new(command.clone()) });
         }
     }
 
@@ -384,7 +386,7 @@ impl World {
                 return;
             }
             Answer::Score { event_id, accepted, .. } => Some((event_id, !accepted)),
-            Answer::Gift { event_id, duplicate } => Some((event_id, duplicate)),
+            Answer::Gift { event_id, duplicate, .. } => Some((event_id, duplicate)),
             Answer::Done { event_id } => event_id.map(|id| (id, false)),
             _ => None,
         };
@@ -406,12 +408,14 @@ impl World {
                 let gift = Gift {
                     gift_id: gift_id.clone(),
                     display: "a giver".into(),
-                    item: "rose".into(),
+                    // Two givers take turns at most gifts, so that some follow each other closely and are one combo.
+                    item: if n.is_multiple_of(4) { BANNER_ITEM.into() } else { "rose".into() },
                     count: 1 + (n % 3) as u32,
                     amount_micros: 1_000_000,
                     currency: "EUR".into(),
+                    banner_until: None,
                 };
-                let user = name(UserId::parse("giver"));
+                let user = name(UserId::parse(&format!("giver-{}", n / 6 % 2)));
                 let wish = Wish::Gift { room: room.clone(), gift_id };
                 Some((Command::Gift(GiftIn { room, user, gift }), Some(wish)))
             }
@@ -454,6 +458,8 @@ impl World {
                 resume_window_seconds: Some(self.plan.resume_window),
                 merge_ms: self.plan.merge_ms.map(Some),
                 moderation_policy: self.plan.moderated.then_some(Policy::PreModerateStrict),
+                banner_items: Some(vec![BANNER_ITEM.into()]),
+                banner_rate: Some(2),
                 ..RoomChange::default()
             };
             return Some(Command::PutRoom { room, change, if_version: None });

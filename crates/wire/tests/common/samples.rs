@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use grandstand_core::ids::{Epoch, EventId, Pseq, Revision, Seq};
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::record::{
-    Audience, Audit, Ban, Body, Comment, Config, Crowd, Gift, Policy, RAW, Record, Retract, RetractTarget, Room,
-    RoomState, Score, ScoreKind, ScoreState, Source, Tally, Verdict, Won,
+    Audience, Audit, Ban, Banner, Body, ComboUpdate, Comment, Config, Crowd, Gift, Policy, RAW, Record, Retract,
+    RetractTarget, Room, RoomState, Score, ScoreKind, ScoreState, Source, Tally, Verdict, Won,
 };
 use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::sampler::switch::Sampling;
@@ -38,7 +38,7 @@ pub fn id(seq: u64) -> EventId {
 
 pub fn record(seq: u64, body: Body) -> Record {
     let pseq = match body {
-        Body::Score(_) | Body::Gift(_) | Body::Retract(_) | Body::Config(_) => Some(Pseq(seq)),
+        Body::Score(_) | Body::Gift(_) | Body::Combo(_) | Body::Retract(_) | Body::Config(_) => Some(Pseq(seq)),
         _ => None,
     };
     let author = matches!(body, Body::Comment(_) | Body::Gift(_));
@@ -74,6 +74,18 @@ pub fn score() -> Score {
         historical: false,
         digest: *b"0123456789abcdef",
         data: None,
+    }
+}
+
+fn rocket(gift_id: &str) -> Gift {
+    Gift {
+        gift_id: key(gift_id),
+        display: "Ada".into(),
+        item: "rocket".into(),
+        count: 3,
+        amount_micros: 4_990_000,
+        currency: "EUR".into(),
+        banner_until: None,
     }
 }
 
@@ -157,6 +169,35 @@ pub fn samples() -> Vec<(&'static str, Record)> {
     );
     tally.room = None;
     tally.audience = Audience::Nobody;
+    let mut shop = Room { version: 11, banner_rate: 0, banner_seconds: 30, combo_seconds: 5, ..settings.clone() };
+    shop.banner_items = vec!["rocket".into(), "小心心".into()];
+    shop.banner_amounts = [("EUR".into(), 50_000_000), ("gold_coin".into(), 0)].into();
+    let combo = |seq, ended| {
+        let (display, item, currency) = ("Ada".into(), "rose".into(), "EUR".into());
+        let update = ComboUpdate {
+            first: id(7),
+            display,
+            item,
+            currency,
+            gifts: 12,
+            count: 36,
+            amount_micros: 12_000_000,
+            ended,
+        };
+        let mut combo = record(seq, Body::Combo(update));
+        combo.user = UserId::parse("u_q9z");
+        combo
+    };
+    let mut part = record(29, Body::Gift(rocket("pay:2")));
+    (part.audience, part.pseq) = (Audience::Nobody, None);
+    let until = Wall(1_779_048_903_122);
+    let shown = record(30, Body::Gift(Gift { banner_until: Some(until), ..rocket("pay:3") }));
+    let mut of_operator =
+        record(31, Body::Banner(Banner { text: "maintenance at 03:00".into(), gift: None, room: None, until }));
+    let mut banner_end = record(32, Body::BannerEnd(id(31)));
+    for record in [&mut of_operator, &mut banner_end] {
+        (record.room, record.user, record.audience) = (None, UserId::parse("ops_1"), Audience::Nobody);
+    }
     vec![
         ("epoch_start", record(0, Body::EpochStart)),
         ("comment", record(2, Body::Comment(comment))),
@@ -164,20 +205,7 @@ pub fn samples() -> Vec<(&'static str, Record)> {
         ("comment_from_raw", from_raw),
         ("score_event", record(5, Body::Score(score()))),
         ("score_event_late", record(6, Body::Score(late))),
-        (
-            "gift",
-            record(
-                7,
-                Body::Gift(Gift {
-                    gift_id: key("pay:1"),
-                    display: "Ada".into(),
-                    item: "rocket".into(),
-                    count: 3,
-                    amount_micros: 4_990_000,
-                    currency: "EUR".into(),
-                }),
-            ),
-        ),
+        ("gift", record(7, Body::Gift(rocket("pay:1")))),
         ("retract_event", record(8, retract(RetractTarget::Event(id(2))))),
         ("retract_user", record(9, retract(RetractTarget::User(UserId::parse("u_q9z").unwrap())))),
         ("retract_all", record(10, retract(RetractTarget::All))),
@@ -228,5 +256,12 @@ pub fn samples() -> Vec<(&'static str, Record)> {
         ("room_sampling", record(25, Body::Room(sampled.into()))),
         ("room_like_rate", record(26, Body::Room(quiet.into()))),
         ("tally", tally),
+        ("room_gifts", record(33, Body::Room(shop.into()))),
+        ("gift_combo", combo(34, false)),
+        ("gift_combo_ended", combo(35, true)),
+        ("gift_of_a_combo", part),
+        ("gift_with_a_banner", shown),
+        ("banner_of_an_operator", of_operator),
+        ("banner_end", banner_end),
     ]
 }

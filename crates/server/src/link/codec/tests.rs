@@ -29,8 +29,8 @@ use crate::admission::Change;
 use crate::kernel::Taken;
 use crate::link::peers::To;
 use crate::link::{
-    Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, Seen, ToWorker,
-    Won, WorkerId,
+    Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, Seen,
+    SiteBanner, SiteList, ToWorker, Won, WorkerId,
 };
 use crate::shedding;
 
@@ -100,6 +100,9 @@ fn settings() -> Room {
             weights: Weights { badges: vec![("mod".into(), 9)], ..Weights::default() },
             ..Rules::default()
         },
+        banner_items: vec!["rocket".into()],
+        banner_amounts: [("EUR".into(), 50_000_000), ("gold".into(), 0)].into(),
+        combo_seconds: 0,
         version: u64::MAX,
         ..Room::fresh("Final ⚽")
     }
@@ -116,7 +119,6 @@ fn info() -> Arc<RoomInfo> {
         config_json: "{}".into(),
         likes: [(LikeKind::plain(), u64::MAX)].into(),
         pinned_json: "[1]".into(),
-        banners_json: "[]".into(),
         wide: true,
     })
 }
@@ -197,7 +199,6 @@ fn mails() -> Vec<ToWorker> {
         Answer::Published { event_id: id(1), partition: Partition(1_023), offset: Seq::START, duplicate: true },
         Answer::Score { accepted: true, event_id: id(2), revision: Revision(4), superseded: false, room: room() },
         Answer::Room { version: 3, settings: Arc::new(settings()) },
-        Answer::Gift { event_id: id(4), duplicate: true },
         Answer::Done { event_id: None },
         Answer::Done { event_id: Some(id(3)) },
         Answer::Pending { retry_after: Duration::from_secs(1) },
@@ -219,6 +220,15 @@ fn mails() -> Vec<ToWorker> {
         ToWorker::Resync(info()),
         ToWorker::Tally(Arc::new(vec![(room(), [(LikeKind::plain(), 1)].into())])),
         ToWorker::LikesSettled { sender: u64::MAX, number: 3 },
+        ToWorker::Site(Arc::default()),
+        ToWorker::Site(Arc::new(SiteList {
+            banners: vec![Arc::new(SiteBanner {
+                id: id(6),
+                ts: Wall(7),
+                until: Wall(8),
+                json: br#"{"type":"banner"}"#[..].into(),
+            })],
+        })),
         ToWorker::Page { conn, request, room: room(), answer: Ok(page()) },
     ];
     all.extend(refusals.map(|r| ToWorker::Page { conn, request, room: room(), answer: Err(r) }));

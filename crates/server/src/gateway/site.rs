@@ -1,0 +1,404 @@
+//! Site-wide banners on one worker: from the shard's list to every open stream, once.
+//!
+//! Like a bell-ringer with a list: when the list names a banner he has not cried yet, it joins his queue; he cries one a
+//! second. Who is being written to anyway hears it with that; half a second later he goes round to the others. Who enters
+//! reads what hangs on the wall.
+//!
+//! ```text
+//! list ─► queue (≤ 64) ─► notice, one a second ─► rides the viewer's next frame ─► after 500 ms alone, in slices
+//! ```
+//!
+//! The list is absolute: the shard sends all banners that stand, and whatever was lost on the way is made good by the next. A
+//! viewer keeps the number of the newest notice it was given, and no queue. A banner's work is cut as walks are, so that no
+//! room waits for it longer than a slice, and it gets a slice in every turn, so that no room's storm stops it.
+//!
+//! The awkward case is a banner that an operator takes down: it is cried once more with `ended`, or leaves the queue unheard.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use grandstand_core::ids::EventId;
+use grandstand_core::time::{Mono, Wall};
+
+use super::conn::{Conn, Kind, Sent};
+use super::frames::{self, Out};
+use super::worker::Worker;
+use crate::clock;
+use crate::link::{SiteBanner, SiteList};
+use crate::metrics::{Transport, add};
+
+/// Between two notices.
+const EVERY: Duration = Duration::from_secs(1);
+/// A notice rides for so long before it goes alone.
+const ALONE_AFTER: Duration = Duration::from_millis(500);
+/// Twice what may stand at one time: as many again may end.
+const QUEUE_MAX: usize = 64;
+/// Notices that a viewer who took nothing for a while is still told.
+const KEPT: usize = 8;
+/// A turn's share of the round, and how often it looks at the clock. Half of a walk's slice: banners can wait longer.
+const SLICE: Duration = Duration::from_millis(1);
+const CLOCK_EVERY: usize = 16;
+
+#[derive(Default)]
+pub(super) struct Site {
+    /// What the list named, with its ends.
+    named: BTreeMap<EventId, Wall>,
+    /// The first list was taken: what a later one adds is news.
+    listed: bool,
+    queue: VecDeque<Word>,
+    /// Cried and not over: what hangs on the wall.
+    standing: Vec<Arc<SiteBanner>>,
+    /// The last ones, the newest last.
+    notices: VecDeque<Notice>,
+    /// Number of the newest notice.
+    version: u16,
+    next_at: Mono,
+    alone_at: Option<Mono>,
+    /// Where the round goes on.
+    next_slot: Option<usize>,
+}
+
+/// A banner, or that it ended.
+struct Word {
+    banner: Arc<SiteBanner>,
+    ended: bool,
+}
+
+struct Notice {
+    id: EventId,
+    /// When its record was made, and when it was first given.
+    ts: Wall,
+    at: Mono,
+    until: Wall,
+    json: Vec<u8>,
+    web_socket: Bytes,
+    sse: Bytes,
+}
+
+impl Site {
+    /// The number of the newest notice: who has heard it has heard all.
+    pub fn version(&self) -> u16 {
+        self.version
+    }
+
+    /// The newest notice for one who has heard all but it; what others lack is told them alone.
+    pub fn rides(&self, heard: u16, wall: Wall) -> Option<Out<'_>> {
+        let newest = self.notices.back()?;
+        let fits = heard.wrapping_add(1) == self.version && wall < newest.until;
+        fits.then(|| Out { kind: "banner", id: None, json: (&newest.json[..]).into() })
+    }
+
+    /// Whether those who have not heard are told by themselves now.
+    pub fn is_alone(&self, now: Mono) -> bool {
+        self.alone_at.is_none_or(|at| at <= now)
+    }
+
+    /// JSON of what hangs on the wall.
+    pub fn standing_json(&self, wall: Wall) -> String {
+        let mut json = String::from("[");
+        for (i, banner) in self.standing.iter().filter(|b| wall < b.until).enumerate() {
+            if i > 0 {
+                json.push(',');
+            }
+            json.push_str(std::str::from_utf8(&banner.json).expect("an event is JSON"));
+        }
+        json.push(']');
+        json
+    }
+
+    /// The shard's list. Whether there is anything to be said, and how many banners found no place.
+    fn take(&mut self, list: &SiteList, wall: Wall) -> u64 {
+        let mut dropped = 0;
+        for banner in list.banners.iter().filter(|b| !self.named.contains_key(&b.id)) {
+            if self.listed {
+                self.queue.push_back(Word { banner: banner.clone(), ended: false });
+            } else {
+                // It stands since before anybody came to this worker.
+                self.standing.push(banner.clone());
+            }
+        }
+        let gone = |id: &EventId| !list.banners.iter().any(|b| b.id == *id);
+        for (id, until) in std::mem::take(&mut self.named) {
+            if !gone(&id) || until <= wall {
+                continue;
+            }
+            self.queue.retain(|word| word.banner.id != id);
+            if let Some(at) = self.standing.iter().position(|b| b.id == id) {
+                self.queue.push_back(Word { banner: self.standing.remove(at), ended: true });
+            }
+        }
+        self.named = list.banners.iter().map(|b| (b.id, b.until)).collect();
+        self.listed = true;
+        while self.queue.len() > QUEUE_MAX {
+            self.queue.pop_front();
+            dropped += 1;
+        }
+        dropped
+    }
+
+    /// Makes a notice of the next word, when its time has come. Returns how many were over before it.
+    fn cry(&mut self, now: Mono, wall: Wall) -> u64 {
+        let mut over = 0;
+        while now >= self.next_at
+            && let Some(Word { banner, ended }) = self.queue.pop_front()
+        {
+            if banner.until <= wall {
+                over += u64::from(!ended);
+                continue;
+            }
+            let json = if ended { ended_json(&banner.json) } else { banner.json.to_vec() };
+            let out = [Out { kind: "banner", id: None, json: (&json[..]).into() }];
+            let (web_socket, sse) = (frames::encode(Transport::WebSocket, &out), frames::encode(Transport::Sse, &out));
+            self.notices.push_back(Notice {
+                id: banner.id,
+                ts: banner.ts,
+                at: now,
+                until: banner.until,
+                web_socket,
+                sse,
+                json,
+            });
+            if self.notices.len() > KEPT {
+                self.notices.pop_front();
+            }
+            self.version = self.version.wrapping_add(1);
+            self.standing.retain(|b| wall < b.until);
+            if !ended {
+                self.standing.push(banner);
+            }
+            self.next_at = now + EVERY;
+            // A round that still goes visits whom it has not visited with the newer one, and then all once more.
+            self.alone_at = Some(now + ALONE_AFTER);
+        }
+        over
+    }
+
+    /// What one who heard up to `heard` is still to be told: the kept ones after it.
+    fn missed(&self, heard: u16, wall: Wall) -> impl Iterator<Item = &Notice> {
+        let n = usize::from(self.version.wrapping_sub(heard)).min(self.notices.len());
+        self.newest_words(wall).filter(move |(i, _)| *i >= self.notices.len() - n).map(|(_, notice)| notice)
+    }
+
+    /// The kept ones that still stand, of each banner the last word alone, with their places.
+    fn newest_words(&self, wall: Wall) -> impl Iterator<Item = (usize, &Notice)> {
+        let is_last = |i: usize, id: EventId| !self.notices.iter().skip(i + 1).any(|later| later.id == id);
+        self.notices.iter().enumerate().filter(move |(i, notice)| wall < notice.until && is_last(*i, notice.id))
+    }
+
+    /// Notices made after `at`, for a poll's answer.
+    pub fn since(&self, at: Mono, wall: Wall) -> impl Iterator<Item = Out<'_>> {
+        let new = self.newest_words(wall).filter(move |(_, notice)| at < notice.at);
+        new.map(|(_, notice)| Out { kind: "banner", id: None, json: (&notice.json[..]).into() })
+    }
+
+    /// When the newest notice was made.
+    pub fn newest_at(&self) -> Mono {
+        self.notices.back().map_or(Mono(0), |notice| notice.at)
+    }
+
+    pub fn deadline(&self) -> Option<Mono> {
+        let next = (!self.queue.is_empty()).then_some(self.next_at);
+        next.into_iter().chain(self.alone_at).min()
+    }
+
+    pub fn goes_round(&self) -> bool {
+        self.next_slot.is_some()
+    }
+
+    /// Tells a stream what it has not heard, in one write. Whether the socket is full or broken comes back.
+    pub fn tell(&self, conn: &mut Conn, wall: Wall) -> Option<(Sent, u64)> {
+        let Kind::Viewer(viewer) = &mut conn.kind else { return None };
+        if viewer.site == self.version || viewer.opening.is_some() || viewer.transport == Transport::Poll {
+            return None;
+        }
+        let (heard, transport) = (viewer.site, viewer.transport);
+        let mut bytes = Bytes::new();
+        for notice in self.missed(heard, wall) {
+            let one = if transport == Transport::WebSocket { &notice.web_socket } else { &notice.sse };
+            bytes = if bytes.is_empty() { one.clone() } else { [&bytes[..], &one[..]].concat().into() };
+        }
+        let n = self.missed(heard, wall).count() as u64;
+        if n == 0 {
+            viewer.site = self.version;
+            return None;
+        }
+        if conn.blocked || !conn.out.is_empty() {
+            return None;
+        }
+        let sent = conn.try_send(&bytes, None);
+        if matches!(sent, Sent::All | Sent::Some)
+            && let Kind::Viewer(viewer) = &mut conn.kind
+        {
+            viewer.site = self.version;
+            return Some((sent, n));
+        }
+        Some((sent, 0))
+    }
+}
+
+/// The event with `ended` at its end.
+fn ended_json(json: &[u8]) -> Vec<u8> {
+    let body = json.strip_suffix(b"}").expect("an event is a JSON object");
+    [body, b",\"ended\":true}"].concat()
+}
+
+impl Worker {
+    pub(super) fn on_site(&mut self, list: &SiteList) {
+        let dropped = self.site.take(list, self.wall);
+        add(&self.shared.metrics.banners_dropped, dropped);
+        self.cry_banner();
+    }
+
+    /// Gives out the next banner when its time has come, and starts the round when it is to go alone.
+    pub(super) fn cry_banner(&mut self) {
+        let over = self.site.cry(self.now, self.wall);
+        add(&self.shared.metrics.banners_dropped, over);
+        if self.site.alone_at.is_some_and(|at| at <= self.now) {
+            self.site.alone_at = None;
+            self.site.next_slot = Some(0);
+        }
+    }
+
+    /// One slice of the round that tells banners to whom they did not ride.
+    pub(super) fn walk_site(&mut self) {
+        let Some(mut slot) = self.site.next_slot else { return };
+        self.tick();
+        let (until, wall) = (self.now + SLICE, self.wall);
+        let (mut told, mut frames, mut bytes) = (0, [0; 3], [0; 3]);
+        let (mut broken, mut full, mut polls) = (Vec::new(), Vec::new(), Vec::new());
+        let mut visited = 0;
+        let end = self.conns.capacity();
+        while slot < end {
+            if visited % CLOCK_EVERY == 0 && visited > 0 && clock::mono() >= until {
+                break;
+            }
+            let at = slot;
+            slot += 1;
+            let Some(conn) = self.conns.get_mut(at) else { continue };
+            let Kind::Viewer(viewer) = &conn.kind else { continue };
+            let transport = viewer.transport;
+            if transport == Transport::Poll {
+                visited += 1;
+                polls.push(at);
+                continue;
+            }
+            let Some((sent, n)) = self.site.tell(conn, wall) else { continue };
+            visited += 1;
+            told += n;
+            frames[transport as usize] += n;
+            bytes[transport as usize] += n * self.site.notices.back().map_or(0, |notice| notice.json.len() as u64);
+            match sent {
+                Sent::All => {}
+                Sent::Some | Sent::Nothing => full.push(at),
+                Sent::Broken => broken.push(at),
+            }
+        }
+        let done = slot >= end;
+        self.site.next_slot = (!done).then_some(slot);
+        let metrics = &self.shared.metrics;
+        add(&metrics.banners_told, told);
+        for idx in 0..frames.len() {
+            add(&metrics.frames[idx], frames[idx]);
+            add(&metrics.bytes[idx], bytes[idx]);
+        }
+        if done && let Some(notice) = self.site.notices.back() {
+            metrics.banner_delivery.observe(clock::wall().since(notice.ts));
+        }
+        for slot in broken {
+            self.guarded(slot, |w| w.drop_conn(slot));
+        }
+        for slot in full {
+            self.schedule_live(slot);
+        }
+        for slot in polls {
+            self.guarded(slot, |w| w.answer_poll_if_due(slot));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use grandstand_core::ids::{Epoch, EventId, Seq};
+    use grandstand_core::time::{Mono, Wall};
+
+    use super::{ALONE_AFTER, EVERY, KEPT, QUEUE_MAX, Site, ended_json};
+    use crate::link::{SiteBanner, SiteList};
+
+    const UNTIL: Wall = Wall(1_000_000);
+
+    fn banner(n: u64, until: Wall) -> Arc<SiteBanner> {
+        let id = EventId::at(Epoch::new(1).unwrap(), Seq::new(n).unwrap());
+        let json = format!("{{\"type\":\"banner\",\"banner_id\":\"{n}\"}}").into_bytes().into_boxed_slice();
+        Arc::new(SiteBanner { id, ts: Wall(0), until, json })
+    }
+    fn list(numbers: &[u64]) -> SiteList {
+        SiteList { banners: numbers.iter().map(|n| banner(*n, UNTIL)).collect() }
+    }
+    fn newest(site: &Site) -> String {
+        String::from_utf8(site.notices.back().unwrap().json.clone()).unwrap()
+    }
+
+    #[test]
+    fn what_stood_before_anybody_came_is_no_news_and_what_comes_later_is_told_one_a_second() {
+        let mut site = Site::default();
+        site.take(&list(&[1]), Wall(0));
+        site.cry(Mono(0), Wall(0));
+        assert_eq!((site.version(), site.standing_json(Wall(0)).matches("banner_id").count()), (0, 1));
+        site.take(&list(&[1, 2, 3]), Wall(0));
+        let start = Mono(5_000_000);
+        site.cry(start, Wall(0));
+        site.cry(start, Wall(0));
+        assert_eq!((site.version(), newest(&site).contains("\"2\"")), (1, true));
+        assert!(!site.is_alone(start) && site.is_alone(start + ALONE_AFTER));
+        assert!(site.rides(0, Wall(0)).is_some() && site.rides(1, Wall(0)).is_none());
+        assert_eq!(site.deadline(), Some(start + ALONE_AFTER), "before the next is due");
+        site.cry(start + EVERY, Wall(0));
+        assert_eq!((site.version(), newest(&site).contains("\"3\"")), (2, true));
+        assert_eq!(site.missed(0, Wall(0)).count(), 2, "who heard neither is told both");
+        // The same list again, as after a lost link, is nothing new.
+        site.take(&list(&[1, 2, 3]), Wall(0));
+        assert!(site.queue.is_empty());
+    }
+
+    #[test]
+    fn one_taken_down_is_told_its_end_or_was_never_told() {
+        let mut site = Site::default();
+        site.take(&list(&[]), Wall(0));
+        site.take(&list(&[1, 2]), Wall(0));
+        site.cry(Mono(1), Wall(0));
+        site.take(&list(&[]), Wall(0));
+        site.cry(Mono(1) + EVERY, Wall(0));
+        assert!(newest(&site).contains("\"1\"") && newest(&site).ends_with(",\"ended\":true}"), "{}", newest(&site));
+        assert!(site.queue.is_empty(), "the second was not told of");
+        assert_eq!(site.standing_json(Wall(0)), "[]");
+        assert_eq!(ended_json(b"{\"a\":1}"), b"{\"a\":1,\"ended\":true}");
+    }
+
+    #[test]
+    fn what_is_over_before_its_turn_is_counted_and_the_queue_and_the_kept_are_bounded() {
+        let mut site = Site::default();
+        site.take(&list(&[]), Wall(0));
+        let mut many = list(&(1..=QUEUE_MAX as u64 + 3).collect::<Vec<_>>());
+        assert_eq!(site.take(&many, Wall(0)), 3);
+        let mut now = Mono(0);
+        for _ in 0..KEPT + 4 {
+            now = now + EVERY;
+            site.cry(now, Wall(0));
+        }
+        assert_eq!((site.notices.len(), site.missed(0, Wall(0)).count()), (KEPT, KEPT));
+        assert_eq!(site.missed(0, UNTIL).count(), 0, "nobody is told what is over");
+        let left = site.queue.len() as u64;
+        assert_eq!(site.cry(now + EVERY, UNTIL), left);
+        many.banners.clear();
+        site.take(&many, UNTIL);
+        assert!(site.queue.is_empty() && site.named.is_empty());
+        assert_eq!(site.since(Mono(0), Wall(0)).count(), KEPT);
+        assert_eq!(site.since(now, Wall(0)).count(), 0);
+        assert!(now.since(Mono(0)) > Duration::ZERO);
+    }
+}
