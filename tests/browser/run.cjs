@@ -90,9 +90,13 @@ const tests = {
     await a.click('#like');
     await a.waitForFunction(() => document.getElementById('composer-note').textContent === 'Choose a name first.');
     await a.fill('#composer-name', 'Fan');
+    const guests = [];
+    a.on('request', (request) => { if (request.url().endsWith('/v1/guest')) guests.push(request); });
     for (let n = 0; n < 7; n += 1) await a.click('#like');
     const likes = (page, n) => page.waitForFunction((n) => document.getElementById('likes').textContent === n, n);
     await Promise.all([likes(a, '7'), likes(b, '7')]);
+    check(!await a.isVisible('#name-row') && await a.textContent('#composer-note') === '', 'the guest is still asked for a name');
+    check(guests.length === 1, `${guests.length} guests were made for one name`);
     await b.waitForFunction(() => document.getElementById('watching').textContent === '2 watching');
     await b.reload();
     await likes(b, '7');

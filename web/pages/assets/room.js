@@ -13,6 +13,8 @@ const api = `/v1/rooms/${encodeURIComponent(roomId)}`;
 // ---- identity: a named guest of this browser, or a token handed over in the fragment (never in the query, never logged)
 const handed = new URLSearchParams(location.hash.slice(1)).get('token');
 if (handed) history.replaceState(null, '', location.pathname);
+/** The request that makes the guest, while it is under way. */
+let entering = null;
 let guest = JSON.parse(localStorage.getItem('grandstand.guest') ?? 'null');
 if (guest && guest.expires < Date.now()) guest = null;
 if (handed) guest = { token: handed, name: claim(handed, 'name') ?? claim(handed, 'sub') ?? 'you', id: claim(handed, 'sub'), expires: Infinity };
@@ -327,12 +329,14 @@ function publish(body) {
   else say('');
 }
 
-/** Whether there is somebody to speak as: a name that was chosen makes one. */
+/** Whether there is somebody to speak as: a name that was chosen makes one, however often it is asked meanwhile. */
 async function somebody() {
   if (guest) return true;
   const name = nameInput.value.trim();
   if (name === '') { say('Choose a name first.', 'warn'); nameInput.focus(); return false; }
-  await becomeGuest(name);
+  entering ??= becomeGuest(name).finally(() => { entering = null; });
+  await entering;
+  say('');
   return true;
 }
 
