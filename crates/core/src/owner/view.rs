@@ -4,7 +4,7 @@
 //! so a room read again from its log is the room that was.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use crate::combos::{self, Combos};
@@ -90,6 +90,21 @@ impl Gifts {
     }
 }
 
+/// What rooms have in which nothing of it happened: one for all of them, because most rooms are such.
+struct Nothing {
+    bans: Arc<BTreeMap<UserId, Ban>>,
+    gifts: Arc<Gifts>,
+    combos: Arc<Combos>,
+    retracted: Arc<Retracted>,
+}
+
+static NOTHING: LazyLock<Nothing> = LazyLock::new(|| Nothing {
+    bans: Arc::default(),
+    gifts: Arc::default(),
+    combos: Arc::default(),
+    retracted: Arc::default(),
+});
+
 /// What may no longer be shown.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Retracted {
@@ -116,12 +131,17 @@ impl RoomView {
             pinned: Vec::new(),
             bound: BTreeMap::new(),
             scores: BTreeMap::new(),
-            bans: Arc::default(),
-            gifts: Arc::default(),
-            combos: Arc::default(),
-            retracted: Arc::default(),
+            bans: NOTHING.bans.clone(),
+            gifts: NOTHING.gifts.clone(),
+            combos: NOTHING.combos.clone(),
+            retracted: NOTHING.retracted.clone(),
             likes: Totals::default(),
         }
+    }
+
+    /// A copy for who asks nothing of gifts: it does not make the owner copy them with each change.
+    pub fn without_gifts(&self) -> RoomView {
+        RoomView { gifts: NOTHING.gifts.clone(), combos: NOTHING.combos.clone(), ..self.clone() }
     }
 
     /// Takes in what a tally says of the room. Totals only grow, so an older one, or the same again, changes nothing.

@@ -62,7 +62,7 @@ impl Facts {
         }
         for view in views {
             // A map that is shared is copied with its next change. Readers ask nothing of gifts.
-            let view = RoomView { gifts: Arc::default(), combos: Arc::default(), ..view.clone() };
+            let view = view.without_gifts();
             drop(inner.rooms.insert(view.room.clone(), view));
         }
     }
