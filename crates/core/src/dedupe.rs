@@ -30,15 +30,25 @@ pub struct Window {
 struct Kept {
     digest: Option<u64>,
     event_id: EventId,
+    road: Road,
     ts: Wall,
+}
+
+/// How a comment went into the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Road {
+    /// As the event viewers get.
+    Direct,
+    /// As a raw comment of a wide room, which a window let win under the second id, if any.
+    Raw(Option<EventId>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found {
     /// Not seen in the window.
     Fresh,
-    /// The same payload was published under this id.
-    Same(EventId),
+    /// The same payload was published under this id, on this road.
+    Same(EventId, Road),
     /// Another payload was published under this key.
     Conflict,
 }
@@ -52,20 +62,34 @@ impl Window {
         match self.keys.get(key) {
             Some(kept) if log_now.since(kept.ts) < WINDOW => match kept.digest {
                 Some(first) if first != digest => Found::Conflict,
-                _ => Found::Same(kept.event_id),
+                _ => Found::Same(kept.event_id, kept.road),
             },
             _ => Found::Fresh,
         }
     }
 
+    /// A window let the raw comment under this key win. Nothing happens when the key is forgotten.
+    pub fn won(&mut self, key: &ClientMsgId, raw_id: EventId, event_id: EventId) {
+        if let Some(kept) = self.keys.get_mut(key).filter(|kept| kept.event_id == raw_id) {
+            kept.road = Road::Raw(Some(event_id));
+        }
+    }
+
     /// Remembers a published key; the oldest beyond `keys_max` and those out of the window at `ts` go. A key that is there
     /// already keeps its first event.
-    pub fn insert(&mut self, key: &ClientMsgId, digest: Option<u64>, event_id: EventId, ts: Wall, keys_max: usize) {
+    pub fn insert(
+        &mut self,
+        key: &ClientMsgId,
+        digest: Option<u64>,
+        (event_id, road): (EventId, Road),
+        ts: Wall,
+        keys_max: usize,
+    ) {
         self.expire(ts);
         if self.keys.contains_key(key) {
             return;
         }
-        self.keys.insert(key.clone(), Kept { digest, event_id, ts });
+        self.keys.insert(key.clone(), Kept { digest, event_id, road, ts });
         self.order.push_back((ts, key.clone()));
         self.keep_newest(keys_max);
     }
@@ -106,7 +130,7 @@ impl Window {
 
 #[cfg(test)]
 mod tests {
-    use super::{Found, KEYS_MAX, Window};
+    use super::{Found, KEYS_MAX, Road, Window};
     use crate::hash::Seeded;
     use crate::ids::EventId;
     use crate::names::ClientMsgId;
@@ -122,8 +146,8 @@ mod tests {
     #[test]
     fn a_repeat_gets_the_first_id_and_another_payload_conflicts() {
         let mut window = Window::new(Seeded(1));
-        window.insert(&key(1), Some(7), id(1), Wall(0), KEYS_MAX);
-        assert_eq!(window.find(&key(1), 7, Wall(599_999)), Found::Same(id(1)));
+        window.insert(&key(1), Some(7), (id(1), Road::Direct), Wall(0), KEYS_MAX);
+        assert_eq!(window.find(&key(1), 7, Wall(599_999)), Found::Same(id(1), Road::Direct));
         assert_eq!(window.find(&key(1), 8, Wall(599_999)), Found::Conflict);
         assert_eq!(window.find(&key(2), 7, Wall(0)), Found::Fresh);
     }
@@ -131,10 +155,10 @@ mod tests {
     #[test]
     fn a_key_is_forgotten_after_ten_minutes_of_log_time() {
         let mut window = Window::new(Seeded(1));
-        window.insert(&key(1), Some(7), id(1), Wall(0), KEYS_MAX);
+        window.insert(&key(1), Some(7), (id(1), Road::Direct), Wall(0), KEYS_MAX);
         assert_eq!(window.find(&key(1), 8, Wall(600_000)), Found::Fresh);
-        window.insert(&key(1), Some(8), id(2), Wall(600_000), KEYS_MAX);
-        assert_eq!(window.find(&key(1), 8, Wall(600_001)), Found::Same(id(2)));
+        window.insert(&key(1), Some(8), (id(2), Road::Direct), Wall(600_000), KEYS_MAX);
+        assert_eq!(window.find(&key(1), 8, Wall(600_001)), Found::Same(id(2), Road::Direct));
         assert_eq!(window.len(), 1);
     }
 
@@ -142,17 +166,28 @@ mod tests {
     fn the_oldest_key_goes_when_the_window_is_full() {
         let mut window = Window::new(Seeded(1));
         for n in 0..=KEYS_MAX {
-            window.insert(&key(n), Some(0), id(n as u64), Wall(n as u64), KEYS_MAX);
+            window.insert(&key(n), Some(0), (id(n as u64), Road::Direct), Wall(n as u64), KEYS_MAX);
         }
         assert_eq!(window.len(), KEYS_MAX);
         assert_eq!(window.find(&key(0), 0, Wall(2_000)), Found::Fresh);
-        assert_eq!(window.find(&key(1), 0, Wall(2_000)), Found::Same(id(1)));
+        assert_eq!(window.find(&key(1), 0, Wall(2_000)), Found::Same(id(1), Road::Direct));
+    }
+
+    #[test]
+    fn a_raw_comment_is_found_with_what_became_of_it() {
+        let mut window = Window::new(Seeded(1));
+        window.insert(&key(1), Some(7), (id(1), Road::Raw(None)), Wall(0), KEYS_MAX);
+        assert_eq!(window.find(&key(1), 7, Wall(1)), Found::Same(id(1), Road::Raw(None)));
+        window.won(&key(1), id(2), id(9));
+        assert_eq!(window.find(&key(1), 7, Wall(1)), Found::Same(id(1), Road::Raw(None)), "another comment won");
+        window.won(&key(1), id(1), id(9));
+        assert_eq!(window.find(&key(1), 7, Wall(1)), Found::Same(id(1), Road::Raw(Some(id(9)))));
     }
 
     #[test]
     fn an_erased_text_matches_any_payload() {
         let mut window = Window::new(Seeded(1));
-        window.insert(&key(1), None, id(1), Wall(0), KEYS_MAX);
-        assert_eq!(window.find(&key(1), 99, Wall(1)), Found::Same(id(1)));
+        window.insert(&key(1), None, (id(1), Road::Direct), Wall(0), KEYS_MAX);
+        assert_eq!(window.find(&key(1), 99, Wall(1)), Found::Same(id(1), Road::Direct));
     }
 }

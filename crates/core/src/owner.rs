@@ -26,6 +26,7 @@ pub mod likes;
 mod orders;
 mod recover;
 mod seal;
+mod wide;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -39,7 +40,9 @@ use crate::ids::{Epoch, EpochSpan, Position, Seq};
 use crate::names::{Key, RoomId, UserId};
 use crate::rate::Gcra;
 use crate::reader::Reader;
-use crate::record::Room;
+use crate::record::{Crowd, Record, Room};
+use crate::sampler;
+use crate::sampler::switch::{Change, Switch};
 use crate::slow_mode;
 use crate::time::{Mono, Wall};
 
@@ -66,7 +69,11 @@ pub struct Settings {
     pub retry_after: Duration,
     /// The last seq of an epoch; 2^32 but in tests.
     pub seq_max: u64,
-    /// Seed of the maps' hasher: chance in a server, the scenario's in a simulation. No decision depends on it.
+    /// Comments a second × viewers that the gateways can deliver; above it a busy room is wide.
+    pub deliveries: u64,
+    /// Of a wide room's window; the weights are the room's own.
+    pub window: sampler::window::Settings,
+    /// Seed of the maps' hasher and of the lotteries of wide rooms: chance in a server, the scenario's in a simulation.
     pub seed: u64,
 }
 
@@ -81,6 +88,8 @@ impl Default for Settings {
             verdict_within: Duration::from_millis(80),
             retry_after: Duration::from_millis(500),
             seq_max: Seq::MAX,
+            deliveries: sampler::switch::Limits::default().deliveries,
+            window: sampler::window::Settings::default(),
             seed: 0,
         }
     }
@@ -119,6 +128,21 @@ pub struct Owner {
     quiet: VecDeque<(Wall, usize, UserId)>,
     counting: likes::Counting,
     clock: (Mono, Wall),
+    /// Rooms whose crowd is looked at each second: something was said lately, or they are wide.
+    active: BTreeSet<usize>,
+    tick_at: Option<Mono>,
+    ticked: Option<Mono>,
+    /// Rooms that are to become wide or narrow with the next batch.
+    turning: BTreeMap<usize, (Change, Crowd)>,
+    /// When each room's window closes.
+    closing: BTreeSet<(Mono, usize)>,
+    /// Rooms with winners that may have their turn.
+    lines: BTreeSet<usize>,
+    /// Winners without a verdict: their room, and until when.
+    judged_winners: BTreeMap<Tag, (usize, Mono)>,
+    winner_tags: Tag,
+    /// Recovery: what was said in wide rooms in the last seconds of the log.
+    recovered: BTreeMap<usize, VecDeque<Arc<Record>>>,
     #[cfg(feature = "planted")]
     leaked: u64,
 }
@@ -134,6 +158,13 @@ struct Slot {
     changed: bool,
     /// As in [`Owner::combos_due`].
     combos_due: Option<Wall>,
+    /// Comments of either road since the crowd was looked at last.
+    said: u32,
+    /// Connections, as the owner was told last.
+    viewers: u64,
+    switch: Switch,
+    /// When it is wide, or was.
+    wide: Option<Box<wide::Wide>>,
 }
 
 /// One (room, user).
@@ -181,6 +212,15 @@ impl Owner {
             quiet: VecDeque::new(),
             counting: likes::Counting::new(hasher),
             clock: (now, wall),
+            active: BTreeSet::new(),
+            tick_at: None,
+            ticked: None,
+            turning: BTreeMap::new(),
+            closing: BTreeSet::new(),
+            lines: BTreeSet::new(),
+            judged_winners: BTreeMap::new(),
+            winner_tags: 0,
+            recovered: BTreeMap::new(),
             #[cfg(feature = "planted")]
             leaked: 0,
         }
@@ -220,13 +260,14 @@ impl Owner {
         self.n_comments + self.n_priority
     }
 
-    /// When to call [`Owner::on_deadline`]: a verdict is late, a slow mode ends, likes are to be sealed, or a combo is to be told.
+    /// When to call [`Owner::on_deadline`]: a verdict is late, a slow mode or a wide room's window ends, likes are to be sealed,
+    /// or a combo is to be told.
     pub fn next_deadline(&self) -> Option<Mono> {
         let verdict = self.judging.values().map(|c| c.deadline).min();
         let (now, wall) = self.clock;
         let slow_end = self.slow_ends.first().map(|(end, _)| now + end.since(wall));
         let combo = self.combos_due.first().map(|(due, _)| now + due.since(wall));
-        verdict.into_iter().chain(slow_end).chain(self.tally_due()).chain(combo).min()
+        [verdict, slow_end, self.tally_due(), self.next_wide(), combo].into_iter().flatten().min()
     }
 
     fn tick(&mut self, now: Mono, wall: Wall) {
@@ -251,6 +292,10 @@ impl Owner {
             rate: Gcra::default(),
             changed: false,
             combos_due: None,
+            said: 0,
+            viewers: 0,
+            switch: Switch::default(),
+            wide: None,
         });
         self.index.insert(room.clone(), at);
         at

@@ -1,7 +1,7 @@
 //! Known faults that the simulator must catch. Compiled to nothing without the feature `planted`.
 //!
 //! One fault is armed at a time, by number, for the current thread: the owner's side from 1, the viewers' side from 21,
-//! likes from 41, gifts and banners from 51.
+//! likes from 41, gifts and banners from 51, wide rooms from 61.
 
 /// Every fault, with what it is.
 pub const ALL: &[(u32, &str)] = &[
@@ -42,6 +42,11 @@ pub const ALL: &[(u32, &str)] = &[
     (52, "banners are not counted against their caps"),
     (53, "recovery from a checkpoint forgets the combos that were open"),
     (54, "an update of a combo says what was added instead of the sum"),
+    (61, "a room turns narrow with candidates still in its window"),
+    (62, "a winner whose author was banned meanwhile is shown"),
+    (63, "a winner that was taken back meanwhile is shown"),
+    (64, "winners of a failed batch are forgotten"),
+    (65, "what a crash gives back to the window may be shown a second time"),
 ];
 
 #[cfg(feature = "planted")]

@@ -20,6 +20,7 @@ use switch::{Limits, Sampling};
 
 pub mod fold;
 pub mod keep;
+pub mod known;
 pub mod pick;
 pub mod shedder;
 pub mod switch;

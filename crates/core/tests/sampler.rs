@@ -12,6 +12,7 @@ use grandstand_core::sampler::pick::{FOLLOWED, Line, Table, ViewerKey, WindowNum
 use grandstand_core::sampler::window::{Offered, Settings, Window, Winner};
 use grandstand_core::sampler::{Candidate, Weights};
 use grandstand_core::time::{Mono, Wall};
+use grandstand_core::viewer::merge::{Leave, MergeWindow};
 use proptest::prelude::*;
 
 const T0: Mono = Mono(1_000_000);
@@ -439,4 +440,37 @@ fn each_winner_of_a_batch_is_told_how_many_its_window_has() {
     };
     assert_eq!(batch.each_ref().map(of), [0, 2, 2, 1, 0, 1]);
     count_winners(&mut []);
+}
+
+#[test]
+fn a_hundred_and_twenty_thousand_comments_a_second_are_ten_batches_of_a_hundred_millisecond_window() {
+    let mut merge = MergeWindow::new(Some(Duration::from_millis(100)));
+    let mut batches = Vec::new();
+    let mut waiting = 0_u64;
+    for n in 0..120_000_u64 {
+        let now = Mono(T0.0 + n * 1_000_000 / 120_000);
+        if merge.deadline().is_some_and(|at| at <= now) {
+            merge.on_walk(now);
+            batches.push(std::mem::take(&mut waiting));
+        }
+        waiting += 1;
+        if merge.on_events(false, now) == Leave::Now {
+            merge.on_walk(now);
+            batches.push(std::mem::take(&mut waiting));
+        }
+    }
+    // The first two leave at once: until then it was quiet.
+    assert!((10..=12).contains(&batches.len()), "{batches:?}");
+    assert!(batches[2..].iter().all(|n| (11_000..=13_000).contains(n)), "{batches:?}");
+}
+
+#[test]
+fn a_quota_that_is_used_up_lets_nothing_pass_instead_of_everything() {
+    // The barrage's limiter asked for `remain > 0` before it sampled: once paid events had filled the quota, all the rest passed.
+    for (quota, expect) in [(0, 0), (1, 1), (95, 95), (96, 96), (1_000, 96)] {
+        let mut picked = 0;
+        Table::new(WindowNumber(3), vec![1; 96]).pick(ViewerKey(7), quota, |_| picked += 1);
+        assert_eq!(picked, expect, "quota {quota}");
+    }
+    assert_eq!(quota(ViewerKey(7), WindowNumber(3), 0, 200), 0);
 }

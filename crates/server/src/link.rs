@@ -31,7 +31,7 @@ use grandstand_core::banners::Capped;
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Position, Pseq};
 use grandstand_core::likes::{Frame, Totals};
 use grandstand_core::names::{ClientMsgId, RoomId, UserId};
-use grandstand_core::owner::answer::Answer;
+use grandstand_core::owner::answer::{Answer, Fate};
 use grandstand_core::owner::command::Command;
 use grandstand_core::owner::likes::Uncounted;
 use grandstand_core::record::{Audience, Lane, Record, RetractTarget, Room};
@@ -300,6 +300,13 @@ pub enum ToWorker {
         request: u64,
         answer: Answer,
     },
+    /// What became of a comment of a wide room that was published here: the event it was shown as, or none.
+    Fate {
+        conn: ConnKey,
+        room: RoomId,
+        client_msg_id: ClientMsgId,
+        event_id: Option<EventId>,
+    },
     Http {
         conn: ConnKey,
         part: HttpPart,
@@ -361,8 +368,13 @@ pub enum ReadRefused {
 
 /// Where the answer to a command goes.
 pub enum ReplyTo {
-    Conn { conn: ConnKey, request: u64 },
+    Conn {
+        conn: ConnKey,
+        request: u64,
+    },
     Oneshot(oneshot::Sender<Answer>),
+    /// Nobody is told.
+    Nobody,
 }
 
 /// The shard takes no more of this kind now (`overloaded`); nothing was done.
@@ -565,6 +577,9 @@ pub struct ShardStatus {
     gifts: AtomicU64,
     banners: [AtomicU64; 2],
     capped: [AtomicU64; Capped::ALL.len()],
+    wide: AtomicU64,
+    shown: AtomicU64,
+    not_shown: AtomicU64,
     /// `fsync`, `interval` or `none`: what an ack means here.
     durability: OnceLock<&'static str>,
 }
@@ -591,6 +606,9 @@ impl ShardStatus {
             gifts: AtomicU64::new(0),
             banners: Default::default(),
             capped: Default::default(),
+            wide: AtomicU64::new(0),
+            shown: AtomicU64::new(0),
+            not_shown: AtomicU64::new(0),
             durability: OnceLock::new(),
         }
     }
@@ -624,6 +642,14 @@ impl ShardStatus {
     }
     pub fn log_bytes(&self) -> u64 {
         self.log_bytes.load(Ordering::Relaxed)
+    }
+    /// Rooms that are wide now, as of a second ago.
+    pub fn wide(&self) -> u64 {
+        self.wide.load(Ordering::Relaxed)
+    }
+    /// Comments of wide rooms since the process started: those that were shown, and those whose window closed without them.
+    pub fn fates(&self) -> (u64, u64) {
+        (self.shown.load(Ordering::Relaxed), self.not_shown.load(Ordering::Relaxed))
     }
     /// Answers and batches that found a full worker mailbox (batches are made good by a resync).
     pub fn undelivered(&self) -> u64 {
@@ -705,6 +731,16 @@ impl ShardStatus {
     }
     pub fn set_log_bytes(&self, bytes: u64) {
         self.log_bytes.store(bytes, Ordering::Relaxed);
+    }
+    pub fn set_wide(&self, n: u64) {
+        self.wide.store(n, Ordering::Relaxed);
+    }
+    pub fn add_fate(&self, fate: Fate) {
+        let n = match fate {
+            Fate::Shown(_) => &self.shown,
+            Fate::NotShown => &self.not_shown,
+        };
+        n.fetch_add(1, Ordering::Relaxed);
     }
     pub fn add_accepted(&self, n: u64) {
         self.accepted.fetch_add(n, Ordering::Relaxed);
@@ -978,7 +1014,7 @@ impl OwnerBox {
         self.put(|lanes| {
             let closed = lanes.closed;
             let (lane, limit) = match command {
-                Command::Publish(_) => (&mut lanes.publishes, PUBLISHES_LIMIT),
+                Command::Publish(_) | Command::React(_) => (&mut lanes.publishes, PUBLISHES_LIMIT),
                 _ => (&mut lanes.priority, PRIORITY_LIMIT),
             };
             if lane.len() >= limit || closed {

@@ -10,6 +10,7 @@
 //! Nothing is answered or shown before the commit that holds it returned. A failed assertion in the owner or the writer ends
 //! the process: the log knows better than memory what is true, and the next start reads it.
 
+use std::hash::{BuildHasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
@@ -225,8 +226,13 @@ fn recover(
     catalog: &mut dyn Catalog,
     facts: &Facts,
 ) -> Result<(Owner, Recovered), StartFault> {
-    let settings =
-        Settings { region: config.region.clone(), create_on_use: config.create_on_use, ..Settings::default() };
+    let settings = Settings {
+        region: config.region.clone(),
+        create_on_use: config.create_on_use,
+        // The standard library's own maps are seeded by the system's chance; nobody outside can learn it.
+        seed: RandomState::new().hash_one(0),
+        ..Settings::default()
+    };
     let mut owner = Owner::new(settings, clock::mono(), clock::wall());
     // A log that is synced at every commit never ends before its checkpoint; one that is not may, after a power cut.
     let behind = if durability == "fsync" { Behind::Refuse } else { Behind::ReadLog };

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use grandstand_core::ids::{EventId, Position, Pseq, Revision};
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
+use grandstand_core::owner::answer::Fate;
 use grandstand_core::record::{Audience, Body, Lane, Record, RetractTarget};
 use grandstand_core::time::Wall;
 use grandstand_core::viewer::walk::Skipped;
@@ -39,6 +40,11 @@ pub struct Weight {
     pub survived: Survived,
     /// Tellings of a room's likes.
     pub totals: u64,
+    /// Times a room turned wide.
+    pub wide: u64,
+    /// Comments said in wide rooms, and those that were shown.
+    pub said: u64,
+    pub won: u64,
 }
 
 struct Log<'a> {
@@ -57,6 +63,7 @@ pub fn check(
     let mut weight =
         Weight { epochs: log.valid.iter().filter(|r| r.body == Body::EpochStart).count() as u64, ..Weight::default() };
     check_log(&log, clocks_jump, &mut found);
+    check_wide(&log, &mut found, &mut weight);
     check_answers(&log, history, &mut found, &mut weight);
     check_viewers(&log, history, &mut found, &mut weight);
     check_likes(&log, history, finals, &mut found, &mut weight);
@@ -118,6 +125,8 @@ fn check_log(log: &Log<'_>, clocks_jump: bool, found: &mut Violations) {
             }
         }
         match &record.body {
+            // A winner was held against these rules when it was said.
+            Body::Comment(_) if record.source.is_some() => {}
             Body::Comment(_) => {
                 let (Some(user), Some(key)) = (&record.user, &record.client_msg_id) else {
                     found.push(format!("a comment without an author at {id:?}"));
@@ -169,6 +178,115 @@ fn check_log(log: &Log<'_>, clocks_jump: bool, found: &mut Violations) {
     told.end(ts, found);
 }
 
+/// The two roads of a room's comments: what was said in a wide room is shown once or not at all, as it was said, in the order of
+/// its author's, and never after it was taken back or its author was banned.
+fn check_wide(log: &Log<'_>, found: &mut Violations, weight: &mut Weight) {
+    let mut wide: BTreeSet<&RoomId> = BTreeSet::new();
+    let mut shown: BTreeSet<EventId> = BTreeSet::new();
+    // Of each user, what was said last of what was shown.
+    let mut latest: BTreeMap<(&RoomId, &UserId), EventId> = BTreeMap::new();
+    let mut banned: BTreeSet<(&RoomId, &UserId)> = BTreeSet::new();
+    let mut taken: BTreeMap<&RoomId, TakenBack> = BTreeMap::new();
+    for record in &log.valid {
+        let id = record.event_id();
+        let Some(room) = &record.room else { continue };
+        match &record.body {
+            Body::Wide(_) => {
+                weight.wide += 1;
+                if !wide.insert(room) {
+                    found.push(format!("{room} turns wide twice, again at {id:?}"));
+                }
+            }
+            Body::Narrow(_) if wide.remove(room) => {}
+            Body::Narrow(_) => found.push(format!("{room} turns narrow twice, again at {id:?}")),
+            Body::Ban(ban) => drop(banned.insert((room, &ban.user))),
+            Body::Unban(user) => drop(banned.remove(&(room, user))),
+            Body::Retract(retract) => taken.entry(room).or_default().add(&retract.target, id),
+            Body::Comment(comment) => {
+                let Some(user) = &record.user else { continue };
+                if record.audience == Audience::Nobody {
+                    weight.said += 1;
+                    if !wide.contains(room) {
+                        found.push(format!("{id:?} is raw in {room}, which is narrow"));
+                    }
+                    continue;
+                }
+                let said = match &record.source {
+                    None => {
+                        if wide.contains(room) {
+                            found.push(format!("{id:?} has its place at once in {room}, which is wide"));
+                        }
+                        id
+                    }
+                    Some(source) => {
+                        weight.won += 1;
+                        check_winner(log, record, source.id, found);
+                        if !shown.insert(source.id) {
+                            found.push(format!("I-10: {:?} is shown twice, again as {id:?}", source.id));
+                        }
+                        if banned.contains(&(room, user)) {
+                            found.push(format!("I-07: {user} is banned in {room} and is shown as {id:?}"));
+                        }
+                        if taken.get(room).is_some_and(|taken| taken.holds(id, source.id, user)) {
+                            found.push(format!("I-11: {id:?} shows {:?}, which was taken back", source.id));
+                        }
+                        source.id
+                    }
+                };
+                let before = latest.insert((room, user), said);
+                if before.is_some_and(|before| before >= said) {
+                    found.push(format!(
+                        "order: {user} said {said:?} before {before:?} and is shown after it, as {id:?}"
+                    ));
+                }
+                if comment.won.is_some() != record.source.is_some() {
+                    found.push(format!("{id:?} won nothing, or nobody knows what"));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn check_winner(log: &Log<'_>, winner: &Record, raw_id: EventId, found: &mut Violations) {
+    let same = |raw: &Record| {
+        let (Body::Comment(said), Body::Comment(shown)) = (&raw.body, &winner.body) else { return false };
+        raw.audience == Audience::Nobody
+            && (&raw.room, &raw.user, &raw.client_msg_id) == (&winner.room, &winner.user, &winner.client_msg_id)
+            && (&said.text, &said.display, said.reply_to) == (&shown.text, &shown.display, shown.reply_to)
+            && raw_id < winner.event_id()
+    };
+    if !log.by_id.get(&raw_id).is_some_and(|raw| same(raw)) {
+        found.push(format!("I-02: {:?} is not what was said as {raw_id:?}", winner.event_id()));
+    }
+}
+
+/// What of a room's comments may not be shown.
+#[derive(Default)]
+struct TakenBack {
+    events: BTreeSet<EventId>,
+    users: BTreeMap<UserId, EventId>,
+    all: Option<EventId>,
+}
+
+impl TakenBack {
+    fn add(&mut self, target: &RetractTarget, by: EventId) {
+        match target {
+            RetractTarget::Event(id) => drop(self.events.insert(*id)),
+            RetractTarget::User(user) => drop(self.users.insert(user.clone(), by)),
+            RetractTarget::All => self.all = Some(by),
+        }
+    }
+
+    /// `id`: as it is shown; `said`: as it was said, which is the same in a narrow room.
+    fn holds(&self, id: EventId, said: EventId, user: &UserId) -> bool {
+        self.events.contains(&id)
+            || self.events.contains(&said)
+            || self.users.get(user).is_some_and(|by| said < *by)
+            || self.all.is_some_and(|by| said < by)
+    }
+}
+
 fn check_answers(log: &Log<'_>, history: &[Line], found: &mut Violations, weight: &mut Weight) {
     let mut first: BTreeMap<&Wish, EventId> = BTreeMap::new();
     // Of each room, the highest id acknowledged so far; and what it was when a wish was first asked.
@@ -183,22 +301,25 @@ fn check_answers(log: &Log<'_>, history: &[Line], found: &mut Violations, weight
             Seen::Refused(wish) => {
                 refused.insert(wish);
             }
+            Seen::Said { wish, raw_id, fate } => {
+                let raw = log.by_id.get(raw_id);
+                if raw.is_none_or(|record| record.audience != Audience::Nobody) {
+                    found.push(format!("I-01: {wish:?} was said as {raw_id:?}, the log has something else there"));
+                }
+                if let Some(Fate::Shown(id)) = fate
+                    && log.by_id.get(id).and_then(|r| r.source.as_ref()).is_none_or(|source| source.id != *raw_id)
+                {
+                    found.push(format!("{wish:?} was told to be shown as {id:?}, which it is not"));
+                }
+                acknowledged(log, wish, *raw_id, &mut first, &mut acked, &before, found);
+                weight.acks += 1;
+            }
             Seen::Acked { wish, id, .. } => {
                 weight.acks += 1;
-                let known = *first.entry(wish).or_insert(*id);
-                if known != *id {
-                    found.push(format!("I-10: {wish:?} was acknowledged as {known:?} and as {id:?}"));
+                if log.by_id.get(id).is_some_and(|record| record.audience == Audience::Nobody) {
+                    found.push(format!("{wish:?} was acknowledged as {id:?}, which no viewer is sent"));
                 }
-                if !log.by_id.get(id).is_some_and(|record| wish.is(record)) {
-                    found.push(format!("I-01: {wish:?} was acknowledged as {id:?}, the log has something else there"));
-                }
-                // A score's repeats may be of an earlier asking by anyone; a comment's key is its asker's alone.
-                let earlier = before.get(wish).copied().flatten();
-                if matches!(wish, Wish::Comment { .. }) && earlier.is_some_and(|earlier| *id <= earlier) {
-                    found.push(format!("order: {wish:?} was asked after {earlier:?} was acknowledged and is {id:?}"));
-                }
-                let newest = acked.entry(wish.room()).or_insert(*id);
-                *newest = (*newest).max(*id);
+                acknowledged(log, wish, *id, &mut first, &mut acked, &before, found);
             }
             _ => {}
         }
@@ -208,6 +329,32 @@ fn check_answers(log: &Log<'_>, history: &[Line], found: &mut Violations, weight
             found.push(format!("I-17: {wish:?} was refused and is in the log"));
         }
     }
+}
+
+/// A wish has one id for ever, its own content lies there, and it is above what was acknowledged before it was asked.
+fn acknowledged<'a>(
+    log: &Log<'_>,
+    wish: &'a Wish,
+    id: EventId,
+    first: &mut BTreeMap<&'a Wish, EventId>,
+    acked: &mut BTreeMap<&'a RoomId, EventId>,
+    before: &BTreeMap<&Wish, Option<EventId>>,
+    found: &mut Violations,
+) {
+    let known = *first.entry(wish).or_insert(id);
+    if known != id {
+        found.push(format!("I-10: {wish:?} was acknowledged as {known:?} and as {id:?}"));
+    }
+    if !log.by_id.get(&id).is_some_and(|record| wish.is(record)) {
+        found.push(format!("I-01: {wish:?} was acknowledged as {id:?}, the log has something else there"));
+    }
+    // A score's repeats may be of an earlier asking by anyone; a comment's key is its asker's alone.
+    let earlier = before.get(wish).copied().flatten();
+    if matches!(wish, Wish::Comment { .. }) && earlier.is_some_and(|earlier| id <= earlier) {
+        found.push(format!("order: {wish:?} was asked after {earlier:?} was acknowledged and is {id:?}"));
+    }
+    let newest = acked.entry(wish.room()).or_insert(id);
+    *newest = (*newest).max(id);
 }
 
 impl Wish {
@@ -301,7 +448,7 @@ fn check_viewers(log: &Log<'_>, history: &[Line], found: &mut Violations, weight
                     account(log, *client, session, found);
                 }
             }
-            Seen::Asked(_) | Seen::Acked { .. } | Seen::Refused(_) => {}
+            Seen::Asked(_) | Seen::Acked { .. } | Seen::Said { .. } | Seen::Refused(_) => {}
             Seen::Liked { .. } | Seen::LikesAtRisk { .. } | Seen::Totals { .. } => {}
         }
     }
@@ -539,23 +686,12 @@ fn tops_at(log: &Log<'_>, upto: Position) -> BTreeMap<RoomId, BTreeMap<(Key, Key
 fn check_snapshot(log: &Log<'_>, shot: &Snapshot, found: &mut Violations) {
     let upto = log.valid.iter().take_while(|r| r.event_id().position() <= shot.as_of);
     let mine = upto.filter(|r| r.room.as_ref() == Some(&shot.room));
-    let mut hidden: BTreeSet<EventId> = BTreeSet::new();
-    let mut comments: Vec<(EventId, Option<&UserId>)> = Vec::new();
+    let mut taken = TakenBack::default();
     let mut pseq = Pseq(0);
     for record in mine {
         pseq = record.pseq.unwrap_or(pseq);
-        match &record.body {
-            Body::Comment(_) => comments.push((record.event_id(), record.user.as_ref())),
-            Body::Retract(retract) => match &retract.target {
-                RetractTarget::Event(id) => {
-                    hidden.insert(*id);
-                }
-                RetractTarget::User(user) => {
-                    hidden.extend(comments.iter().filter(|(_, u)| *u == Some(user)).map(|(id, _)| *id));
-                }
-                RetractTarget::All => hidden.extend(comments.iter().map(|(id, _)| *id)),
-            },
-            _ => {}
+        if let Body::Retract(retract) = &record.body {
+            taken.add(&retract.target, record.event_id());
         }
     }
     if pseq != shot.pseq {
@@ -563,7 +699,8 @@ fn check_snapshot(log: &Log<'_>, shot: &Snapshot, found: &mut Violations) {
     }
     for comment in &shot.recent {
         let id = comment.event_id();
-        if hidden.contains(&id) {
+        let said = comment.source.as_ref().map_or(id, |source| source.id);
+        if comment.user.as_ref().is_some_and(|user| taken.holds(id, said, user)) {
             found.push(format!("I-11: a snapshot shows {id:?}, which was retracted"));
         }
         if !log.by_id.get(&id).is_some_and(|record| ***record == **comment) {

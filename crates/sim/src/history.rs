@@ -5,6 +5,7 @@ use std::sync::Arc;
 use grandstand_core::ids::{EventId, Position, Pseq, Revision};
 use grandstand_core::likes::Totals;
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
+use grandstand_core::owner::answer::Fate;
 use grandstand_core::record::Record;
 use grandstand_core::time::Mono;
 use grandstand_core::viewer::walk::Skipped;
@@ -28,6 +29,12 @@ pub enum Seen {
         wish: Wish,
         id: EventId,
         duplicate: bool,
+    },
+    /// Durable as it was said in a wide room; what became of it, when that is known.
+    Said {
+        wish: Wish,
+        raw_id: EventId,
+        fate: Option<Fate>,
     },
     /// Certainly not done.
     Refused(Wish),

@@ -130,6 +130,7 @@ fn seeds(args: &Args) -> Result<()> {
     let mut failed = 0;
     let mut made: BTreeMap<Fault, u64> = BTreeMap::new();
     let (mut survived, mut paused) = (Survived::default(), 0);
+    let (mut wide, mut said, mut won) = (0, 0, 0);
     let (mut acks, mut resumes, mut snapshots, mut skipped, mut delivered, mut epochs, mut slow, mut totals) =
         (0, 0, 0, 0, 0, 0, 0, 0);
     for (seed, outcome) in &outcomes {
@@ -144,6 +145,9 @@ fn seeds(args: &Args) -> Result<()> {
         totals += outcome.weight.totals;
         paused += outcome.weight.paused;
         survived += outcome.weight.survived;
+        wide += outcome.weight.wide;
+        said += outcome.weight.said;
+        won += outcome.weight.won;
         if !outcome.passed() {
             failed += 1;
             tell(&args.options(*seed), outcome);
@@ -168,6 +172,7 @@ fn seeds(args: &Args) -> Result<()> {
         "owners that died alone: {viewers} viewers stayed, {paused} were told, {whole} rings were whole, {joined} were joined to the \
          log, {pages} pages, {given_up} given up; {waited} cursors waited for a ring"
     );
+    println!("wide rooms: turned wide {wide} times, {said} comments said, {won} shown");
     let faults: Vec<String> = made.iter().map(|(fault, n)| format!("{} {n}", fault.name())).collect();
     println!("faults: {}", faults.join(", "));
     ensure!(failed == 0, "{failed} runs failed");

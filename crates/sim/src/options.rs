@@ -48,10 +48,12 @@ pub enum Fault {
     GatewaySurvives,
     /// People like, and a round of their likes may reach the owner twice.
     DoubleLikes,
+    /// A room turns wide or narrow.
+    Flip,
 }
 
 impl Fault {
-    pub const ALL: [(Fault, &'static str); 24] = [
+    pub const ALL: [(Fault, &'static str); 25] = [
         (Fault::Crash, "crash"),
         (Fault::CrashBeforeWrite, "crash-before-write"),
         (Fault::CrashAfterWrite, "crash-after-write"),
@@ -76,6 +78,7 @@ impl Fault {
         (Fault::BlockVerdict, "block-verdict"),
         (Fault::GatewaySurvives, "gateway-survives"),
         (Fault::DoubleLikes, "double-likes"),
+        (Fault::Flip, "flip"),
     ];
 
     pub fn name(self) -> &'static str {
@@ -86,7 +89,8 @@ impl Fault {
     }
 
     /// How often it comes when it is on, in a thousand chances. The chances are: a nemesis turn (each 250 ms), a batch, a
-    /// reply, a request, a link, a verdict, a death, whichever the fault belongs to.
+    /// reply, a request, a link, a verdict, a death, a turn of a
+    /// room's operator, whichever the fault belongs to.
     fn rate(self) -> u64 {
         match self {
             Fault::Crash | Fault::Zombie => 25,
@@ -103,6 +107,7 @@ impl Fault {
             Fault::SlowVerdict => 200,
             Fault::BlockVerdict => 100,
             Fault::GatewaySurvives => 600,
+            Fault::Flip => 100,
         }
     }
 }
@@ -154,11 +159,13 @@ impl Options {
         // What came to the model later is drawn apart: without it, a seed is the run it always was.
         let mut apart = Rng::new(self.seed ^ 0x7375_7276_6976_6573);
         let mut liking = Rng::new(self.seed ^ 0x6c69_6b65_7300_0000);
+        let mut turning = Rng::new(self.seed ^ 0x666c_6970_7065_6472);
         let mut rates = Vec::new();
         for (fault, _) in Fault::ALL {
             let rng = match fault {
                 Fault::GatewaySurvives => &mut apart,
                 Fault::DoubleLikes => &mut liking,
+                Fault::Flip => &mut turning,
                 _ => &mut rng,
             };
             let on = rng.chance(1, 2) || matches!(fault, Fault::Disconnect);

@@ -4,7 +4,7 @@
 //! The storage is a sequence that anyone may append to, as a replicated log is: what lies in it is judged by the reader rule
 //! alone, and a process answers nothing before it has read its own batch back as valid.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use grandstand_core::owner::{Owner, Settings};
 use grandstand_core::reader::{Reader, Reading};
 use grandstand_core::record::{Audience, Body, Comment, Lane, Record};
 use grandstand_core::sampler::pick::{ViewerKey, WindowNumber};
+use grandstand_core::sampler::window;
 use grandstand_core::time::{Mono, Wall};
 use grandstand_core::viewer::merge::MergeWindow;
 use grandstand_core::viewer::part::{self, Lot, Windows};
@@ -71,6 +72,8 @@ pub struct Process {
     /// Of each room, the places in `log` of what viewers are sent.
     served: BTreeMap<RoomId, Vec<usize>>,
     pub records_since_checkpoint: usize,
+    /// Said in its time and not decided yet.
+    pub undecided: BTreeSet<EventId>,
 }
 
 /// A process of viewers, linked to one owner. It may die with its owner or go on without it.
@@ -181,7 +184,9 @@ pub enum ReadOn {
 impl Process {
     /// Recovers from the newest checkpoint and the storage, and begins `epoch`.
     pub fn recover(storage: &[Arc<Record>], saved: &Saved, epoch: Epoch, seed: u64, now: Mono, wall: Wall) -> Process {
-        let settings = Settings { create_on_use: true, seed, ..Settings::default() };
+        // Small, so that some lose, some wait, and some have a right.
+        let window = window::Settings { winners: 2, by_right: 1, waiting: 3, ..window::Settings::default() };
+        let settings = Settings { create_on_use: true, seed, window, ..Settings::default() };
         let mut owner = Owner::new(settings, now, wall);
         let mut reader = Reader::new();
         let valid: Vec<Arc<Record>> = storage.iter().filter(|r| reader.read(r) == Reading::Valid).cloned().collect();
@@ -205,6 +210,7 @@ impl Process {
             tags: BTreeMap::new(),
             next_tag: 1,
             flight: None,
+            undecided: BTreeSet::new(),
             backlog: Vec::new(),
             deadline: None,
             clock_off_ms: 0,

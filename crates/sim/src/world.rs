@@ -15,6 +15,7 @@ use std::time::Duration;
 use grandstand_core::ids::{Epoch, EventId, Position, Pseq};
 use grandstand_core::likes::{Frame, Totals};
 use grandstand_core::names::{ClientMsgId, RoomId};
+use grandstand_core::owner;
 use grandstand_core::owner::answer::{Answer, Failure, Output};
 use grandstand_core::owner::command::{Command, Tag};
 use grandstand_core::record::{Body, Record, Verdict};
@@ -576,6 +577,7 @@ impl World {
                     Output::Answer { tag, answer } => self.answer(process, tag, answer),
                     Output::Committed(record) => committed.push(record),
                     Output::LikesSettled { sender, number } => self.tell_settled(sender, number),
+                    Output::Fate { raw_id, fate, .. } => self.decided(process, raw_id, fate),
                     Output::NeedVerdict { tag, .. } => {
                         let slow = self.fault(Fault::SlowVerdict);
                         let wait = if slow { self.draw(60, 500) } else { self.draw(1, 50) };
@@ -678,7 +680,18 @@ impl World {
         }
     }
 
+    /// What was said is decided, once; what an owner before this one took is decided by either.
+    fn decided(&mut self, process: ProcessIdx, raw_id: EventId, fate: owner::answer::Fate) {
+        let host = &mut self.processes[process];
+        if !host.undecided.remove(&raw_id) && raw_id.epoch() == host.epoch {
+            self.broken.push(format!("I-16: {raw_id:?} was decided again, as {fate:?}"));
+        }
+    }
+
     fn answer(&mut self, process: ProcessIdx, tag: Tag, answer: Answer) {
+        if let Answer::Raw { raw_id, duplicate: false, .. } = answer {
+            self.processes[process].undecided.insert(raw_id);
+        }
         let Some(asker) = self.processes[process].tags.remove(&tag) else {
             return self.broken.push(format!("a command was answered twice: {answer:?}"));
         };

@@ -272,11 +272,23 @@ impl Hello<'_> {
 pub struct PublishAck<'a> {
     pub room: &'a RoomId,
     pub client_msg_id: &'a ClientMsgId,
-    /// Absent in a wide room, where the id comes with `publish_commit`.
-    pub event_id: Option<EventId>,
+    pub id: AckId,
     pub partition: Partition,
     pub offset: Seq,
     pub duplicate: bool,
+}
+
+/// What an acknowledged comment is known by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AckId {
+    Event(EventId),
+    /// In a wide room, as it was said: the id it is shown under comes with `publish_commit`, if it is.
+    Raw(EventId),
+    /// A repeat by HTTP, where no `publish_commit` comes: also what became of it.
+    Decided {
+        raw_id: EventId,
+        event_id: Option<EventId>,
+    },
 }
 
 impl PublishAck<'_> {
@@ -284,7 +296,14 @@ impl PublishAck<'_> {
         out.reserve(192);
         let mut event = Writer::event(out, "publish_ack", Some(self.room));
         event.text("client_msg_id", self.client_msg_id.as_str());
-        event.number_if("event_id", self.event_id.map(EventId::value));
+        match self.id {
+            AckId::Event(id) => event.number("event_id", id.value()),
+            AckId::Raw(raw_id) => event.number("raw_id", raw_id.value()),
+            AckId::Decided { raw_id, event_id: Some(id) } => {
+                event.number("raw_id", raw_id.value()).number("event_id", id.value())
+            }
+            AckId::Decided { raw_id, event_id: None } => event.number("raw_id", raw_id.value()).bool("shown", false),
+        };
         event.number("partition", u64::from(self.partition.0)).number("offset", self.offset.value());
         event.flag("duplicate", self.duplicate).end();
     }

@@ -11,9 +11,9 @@ use grandstand_core::record::{Audience, Body, Comment, Room};
 use grandstand_core::time::Wall;
 use grandstand_wire::codes::{CloseCode, ErrorCode, RateReason};
 use grandstand_wire::event::{
-    Close, Counters, Endpoints, ErrorEvent, FeedPaused, FeedStale, Hello, Left, ModerationFailed, ModerationPending,
-    Pong, PublishAck, PublishCommit, RateLimited, Skipped, SnapshotRequired, TokenExpiring, kind, with_client_msg_id,
-    write_banner, write_banners, write_config, write_event, write_pinned,
+    AckId, Close, Counters, Endpoints, ErrorEvent, FeedPaused, FeedStale, Hello, Left, ModerationFailed,
+    ModerationPending, Pong, PublishAck, PublishCommit, RateLimited, Skipped, SnapshotRequired, TokenExpiring, kind,
+    with_client_msg_id, write_banner, write_banners, write_config, write_event, write_pinned,
 };
 use proptest::prelude::{any, prop_assert_eq, proptest};
 use serde_json::Value;
@@ -119,7 +119,7 @@ fn events_of_one_connection_are_written_as_they_always_were() {
     let ack = PublishAck {
         room,
         client_msg_id: own,
-        event_id: Some(id(8)),
+        id: AckId::Event(id(8)),
         partition: Partition(512),
         offset: Seq::new(8).unwrap(),
         duplicate: false,
@@ -127,8 +127,15 @@ fn events_of_one_connection_are_written_as_they_always_were() {
     keep("publish_ack", "publish_ack", &written(|out| ack.write(out)));
     let again = PublishAck { duplicate: true, ..ack.clone() };
     keep("publish_ack_duplicate", "publish_ack", &written(|out| again.write(out)));
-    let wide = PublishAck { event_id: None, ..ack };
-    keep("publish_ack_wide", "publish_ack", &written(|out| wide.write(out)));
+    let decided = |event_id| AckId::Decided { raw_id: id(8), event_id };
+    for (name, id) in [
+        ("publish_ack_wide", AckId::Raw(id(8))),
+        ("publish_ack_wide_shown", decided(Some(id(9)))),
+        ("publish_ack_wide_unshown", decided(None)),
+    ] {
+        let wide = PublishAck { id, ..ack.clone() };
+        keep(name, "publish_ack", &written(|out| wide.write(out)));
+    }
     for (name, event_id) in [("publish_commit", Some(id(8))), ("publish_commit_unshown", None)] {
         let commit = PublishCommit { room, client_msg_id: own, event_id };
         keep(name, "publish_commit", &written(|out| commit.write(out)));

@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
 
 use crate::claims::Hold;
-use crate::dedupe::Found;
+use crate::dedupe::{Found, Road};
 use crate::ids::EventId;
 use crate::owner::answer::{Answer, Output};
 use crate::owner::command::{Command, Publish, Standing, Tag};
@@ -16,6 +16,7 @@ use crate::owner::{Owner, fresh_room};
 use crate::rate::Limit;
 use crate::record::{Policy, Room, RoomState, Verdict};
 use crate::reject::{Code, Reject};
+use crate::routing::partition_of_raw;
 use crate::slow_mode::SlowMode;
 use crate::time::{Mono, Wall};
 
@@ -25,6 +26,7 @@ impl Owner {
         self.tick(now, wall);
         let outcome = match command {
             Command::Publish(publish) => self.admit_comment(tag, publish, now, wall),
+            Command::React(react) => Err(self.react(&react, wall)),
             other => self.admit_other(tag, other),
         };
         if let Err(answer) = outcome {
@@ -35,6 +37,9 @@ impl Owner {
     /// The classifier's word on a comment it was asked about; `None` when it gave none. Late or unknown: ignored.
     pub fn on_verdict(&mut self, tag: Tag, verdict: Option<Verdict>, now: Mono, wall: Wall) {
         self.tick(now, wall);
+        if self.judge_winner(tag, verdict) {
+            return;
+        }
         let Some(mut comment) = self.judging.remove(&tag) else { return };
         let policy = comment.policy;
         match (policy, verdict) {
@@ -58,7 +63,7 @@ impl Owner {
         }
     }
 
-    /// Verdicts that are late, slow modes that ended, combos to be told.
+    /// Verdicts that are late, slow modes that ended, combos to be told, windows that close.
     pub fn on_deadline(&mut self, now: Mono, wall: Wall) {
         self.tick(now, wall);
         let late: Vec<Tag> = self.judging.iter().filter(|(_, c)| c.deadline <= now).map(|(tag, _)| *tag).collect();
@@ -71,6 +76,7 @@ impl Owner {
             self.waiting.push_back(Waiting::SlowModeEnd { at, end });
         }
         self.queue_combos(log_now);
+        self.on_wide_deadline(now);
     }
 
     /// Queues a comment with its claims held, or gives the answer. A repeat of one under way waits: `Ok` too.
@@ -78,6 +84,7 @@ impl Owner {
         let log_now = self.log_now(wall);
         let at = self.room_for_use(&publish.room)?;
         let author = &publish.author;
+        let is_wide = self.slots[at].is_wide();
         let (settings, slow_mode, policy_version) = match &self.slots[at].view {
             Some(view) if view.is_banned(&author.user, log_now) => return Err(banned()),
             Some(view) => (view.settings.clone(), view.slow_mode(), view.policy_version),
@@ -88,7 +95,12 @@ impl Owner {
         let head = self.head();
         let user = self.user_of(at, &author.user, log_now);
         match user.keys.find(&publish.client_msg_id, digest, log_now) {
-            Found::Same(event_id) => return Err(published(&publish.room, event_id, true)),
+            Found::Same(event_id, Road::Direct) => return Err(published(&publish.room, event_id, true)),
+            Found::Same(raw_id, Road::Raw(won)) => {
+                let fate = self.slots[at].fate_of(raw_id, won);
+                let partition = partition_of_raw(&publish.room, &author.user);
+                return Err(Answer::Raw { raw_id, partition, duplicate: true, fate });
+            }
             Found::Conflict => return Err(conflict()),
             Found::Fresh => {}
         }
@@ -129,8 +141,18 @@ impl Owner {
         self.n_comments += 1;
         let deadline = now + self.settings.verdict_within;
         let policy = settings.moderation_policy;
-        let comment = Comment { tag, at, publish, verdict: Verdict::Unjudged, policy, policy_version, deadline };
-        if matches!(policy, Policy::PreModerate | Policy::PreModerateStrict) {
+        let comment = Comment {
+            tag,
+            at,
+            publish,
+            verdict: Verdict::Unjudged,
+            policy,
+            policy_version,
+            deadline,
+            was_wide: is_wide,
+        };
+        // In a wide room only what wins is judged.
+        if matches!(policy, Policy::PreModerate | Policy::PreModerateStrict) && !is_wide {
             let (room, text) = (comment.publish.room.clone(), comment.publish.text.clone());
             self.out.push_back(Output::NeedVerdict { tag, room, text, deadline });
             let before = self.judging.insert(tag, comment);
@@ -154,7 +176,7 @@ impl Owner {
 
     fn check_other(&mut self, command: &Command) -> Result<(), Answer> {
         match command {
-            Command::Publish(_) => unreachable!("comments have their own door"),
+            Command::Publish(_) | Command::React(_) => unreachable!("comments and reactions have their own door"),
             Command::Audited { command, .. } => self.check_other(command)?,
             Command::Score(score) => {
                 score

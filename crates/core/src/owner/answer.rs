@@ -21,6 +21,14 @@ pub enum Answer {
         offset: Seq,
         duplicate: bool,
     },
+    /// In the log as it was said in a wide room; whether it is shown is told by [`Output::Fate`], or here when a repeat finds it
+    /// known already.
+    Raw {
+        raw_id: EventId,
+        partition: Partition,
+        duplicate: bool,
+        fate: Option<Fate>,
+    },
     /// In the log; `accepted` is 202, else a repeat, 200. `event_id` is the deciding room's.
     Score {
         accepted: bool,
@@ -66,6 +74,13 @@ pub enum BannerFate {
     Capped(Capped),
 }
 
+/// What became of a comment of a wide room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    Shown(EventId),
+    NotShown,
+}
+
 /// Why a batch is certainly not in the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
@@ -90,7 +105,14 @@ pub enum Output {
         sender: u64,
         number: u64,
     },
-    /// Ask the classifier; tell [`crate::owner::Owner::on_verdict`]. Past the deadline the policy decides alone.
+    /// What became of a comment that was answered with [`Answer::Raw`]; once, after its answer. `record` is the raw comment, or the
+    /// event it was shown as: both name its room, user and key.
+    Fate {
+        raw_id: EventId,
+        record: Arc<Record>,
+        fate: Fate,
+    },
+    /// Ask the classifier; `tag` may be above any command's. Tell [`crate::owner::Owner::on_verdict`]. Past the deadline the policy decides alone.
     NeedVerdict {
         tag: Tag,
         room: RoomId,

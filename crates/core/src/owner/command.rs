@@ -16,6 +16,7 @@ pub type Tag = u64;
 #[derive(Clone, PartialEq, Debug)]
 pub enum Command {
     Publish(Publish),
+    React(React),
     Score(ScoreIn),
     Gift(GiftIn),
     /// An operator's notice to the whole site, and its end before its time.
@@ -64,6 +65,14 @@ pub struct Publish {
     pub client_msg_id: ClientMsgId,
     pub text: Arc<str>,
     pub reply_to: Option<EventId>,
+}
+
+/// One reaction to an event, or to what may still become one. Nothing of it is kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct React {
+    pub room: RoomId,
+    pub user: UserId,
+    pub target: EventId,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -9,6 +9,7 @@ use crate::owner::answer::{Answer, Failure, Output};
 use crate::owner::command::Tag;
 use crate::owner::likes::Sealed;
 use crate::owner::seal::Held;
+use crate::owner::wide::Standing;
 use crate::planted::planted;
 use crate::rate::Limit;
 use crate::reader::Reading;
@@ -22,6 +23,8 @@ pub(super) struct Flight {
     pub settles: Vec<Settle>,
     /// Taken back when the batch fails.
     pub likes: Sealed,
+    /// Winners of wide rooms in it, in order.
+    pub winners: Vec<(usize, Standing)>,
 }
 
 /// What one command is told when its batch is durable.
@@ -55,6 +58,9 @@ impl Owner {
             }
             self.settle(settle.tag, settle.held, settle.answer);
         }
+        for record in flight.records.iter().filter(|record| record.is_raw()) {
+            self.offer(record);
+        }
         self.forget_quiet_users(wall);
     }
 
@@ -78,6 +84,7 @@ impl Owner {
             let at = self.index[record.room.as_ref().expect("settings are of a room")];
             self.index_room(at, &[], None);
         }
+        self.stand_again(flight.winners);
         for settle in flight.settles {
             let answer = match settle.answer {
                 answer @ Answer::Published { .. } if planted(2) => answer,
@@ -95,7 +102,7 @@ impl Owner {
     /// Lets the claims go, and gives the answer to the command and to those that waited for it.
     pub(super) fn settle(&mut self, tag: Tag, held: Option<Held>, answer: Answer) {
         let is_comment = held.is_some();
-        let in_log = matches!(answer, Answer::Published { .. });
+        let in_log = matches!(answer, Answer::Published { .. } | Answer::Raw { .. });
         let followers = self.let_go(held, in_log);
         if is_comment {
             self.n_comments -= 1;
@@ -107,6 +114,7 @@ impl Owner {
                 Answer::Published { event_id, partition, offset, .. } => {
                     Answer::Published { event_id, partition, offset, duplicate: true }
                 }
+                Answer::Raw { raw_id, partition, fate, .. } => Answer::Raw { raw_id, partition, duplicate: true, fate },
                 other => other,
             };
             self.out.push_back(Output::Answer { tag, answer });

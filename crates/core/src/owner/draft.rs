@@ -13,6 +13,7 @@ use crate::names::{Key, RoomId, UserId};
 use crate::owner::answer::Answer;
 use crate::owner::commit::Settle;
 use crate::owner::view::RoomView;
+use crate::owner::wide::Standing;
 use crate::owner::{Owner, fresh_room};
 use crate::record::{Audience, Audit, Body, Config, Record, Room, Verdict};
 use crate::reject::{Code, Reject};
@@ -34,6 +35,9 @@ pub(super) struct Draft {
     pub retracts: BTreeMap<(usize, EventId), EventId>,
     /// The site's banners, once this batch asked for them.
     pub site: Option<Site>,
+    /// Winners of wide rooms in this batch, in order, and by what they were said under.
+    pub winners: Vec<(usize, Standing)>,
+    pub won: BTreeMap<(usize, EventId), EventId>,
 }
 
 impl Draft {
@@ -185,12 +189,14 @@ impl Owner {
             make(r);
         });
         let view = draft.views.get_mut(&at).expect("a private record is of a drafted room");
-        if matches!(record.body, Body::Gift(_)) {
-            // As above.
-            view.as_of = record.event_id().position();
-            view.take_combo(&record);
-        } else {
-            view.apply(&record);
+        match &record.body {
+            Body::Retract(_) => view.as_of = record.event_id().position(),
+            Body::Gift(_) => {
+                // As above.
+                view.as_of = record.event_id().position();
+                view.take_combo(&record);
+            }
+            _ => view.apply(&record),
         }
         record
     }

@@ -159,7 +159,10 @@ impl Owner {
         reason: Arc<str>,
     ) -> Result<Answer, Answer> {
         let head = self.head();
-        let (at, view) = self.drafted_for_use(draft, &room)?;
+        let at = self.drafted_for_use(draft, &room)?.0;
+        // Viewers know a winner by the id it was shown under, and what never won not at all.
+        let (target, is_raw) = self.retract_of(draft, at, target);
+        let view = self.drafted(draft, at).expect("it was drafted above");
         if let RetractTarget::Event(id) = target {
             // An id that was never given out names nothing: silence, so that ids cannot be probed.
             if id.position() > head {
@@ -171,7 +174,10 @@ impl Owner {
             }
         }
         let body = Body::Retract(Retract { target: target.clone(), reason });
-        let record = self.log_priority(draft, at, |r| r.body = body);
+        let record = match is_raw {
+            true => self.push_private(draft, at, &room, |r| r.body = body),
+            false => self.log_priority(draft, at, |r| r.body = body),
+        };
         if let RetractTarget::Event(id) = target {
             draft.retracts.insert((at, id), record.event_id());
         }

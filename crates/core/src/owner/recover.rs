@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::dedupe::KEYS_MAX_BACKEND;
+use crate::dedupe::{KEYS_MAX_BACKEND, Road};
 use crate::ids::{Epoch, Pseq};
 use crate::names::Key;
 use crate::owner::Owner;
@@ -38,6 +38,7 @@ impl Owner {
             view.combos = Arc::default();
         }
         let at = self.slot_of(&view.room);
+        self.slots[at].switch.set(view.wide);
         self.slots[at].view = Some(view);
         self.index_room(at, &[], None);
         self.index_combos(at);
@@ -47,6 +48,7 @@ impl Owner {
     pub fn replay_keys(&mut self, record: &Record) {
         if self.reader.holds(record.event_id()) {
             self.take_keys(record);
+            self.recover_narrow(record);
         }
     }
 
@@ -70,6 +72,7 @@ impl Owner {
         }
         assert!(newest.is_none_or(|newest| newest < epoch), "a take-over raises the epoch");
         self.epoch = Some(epoch);
+        self.start_wide();
     }
 
     /// The effect of one valid record, live and in recovery.
@@ -92,6 +95,7 @@ impl Owner {
             if matches!(record.body, Body::Gift(_) | Body::Combo(_)) {
                 self.index_combos(at);
             }
+            self.take_in_wide(at, record);
             return;
         }
         let matches: Vec<Key> = view.bound.keys().cloned().collect();
@@ -99,6 +103,7 @@ impl Owner {
         view.apply(record);
         self.index_room(at, &matches, slow_end);
         self.index_combos(at);
+        self.take_in_wide(at, record);
     }
 
     /// Brings the indexes over all rooms in line with one room's settings.
@@ -133,12 +138,24 @@ impl Owner {
             _ => None,
         };
         let at = self.slot_of(room);
+        self.take_in_said(at, record);
+        if self.epoch.is_none() {
+            self.recover_said(at, record);
+        }
+        if let Some(raw_id) = record.raw_id() {
+            // It was counted when it was said, and its key is that one's.
+            if let Some(user) = self.slots[at].users.get_mut(user) {
+                user.keys.won(key, raw_id, record.event_id());
+            }
+            return;
+        }
+        let road = if record.is_raw() { Road::Raw(None) } else { Road::Direct };
         let user = self.user_of(at, user, record.ts);
         user.slow.accept(record.ts);
         if self.epoch.is_none() && planted(3) {
             return;
         }
         let user = self.slots[at].users.get_mut(record.user.as_ref().expect("checked above")).expect("kept above");
-        user.keys.insert(key, digest, record.event_id(), record.ts, KEYS_MAX_BACKEND);
+        user.keys.insert(key, digest, (record.event_id(), road), record.ts, KEYS_MAX_BACKEND);
     }
 }

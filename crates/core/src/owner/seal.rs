@@ -11,12 +11,12 @@ use crate::names::{ClientMsgId, UserId};
 use crate::owner::Owner;
 use crate::owner::admit::{banned, may_comment, published};
 use crate::owner::answer::Answer;
-use crate::owner::command::{Command, Publish, Tag};
+use crate::owner::command::{Author, Command, Publish, Tag};
 use crate::owner::commit::{Flight, Settle};
 use crate::owner::draft::Draft;
 use crate::owner::likes::Sealed;
 use crate::planted::planted;
-use crate::record::{Audit, Ban, Body, Comment as CommentBody, Policy, Record, Verdict};
+use crate::record::{Audience, Audit, Ban, Body, Comment as CommentBody, Policy, Record, Verdict, count_winners};
 use crate::time::{Mono, Wall};
 
 /// A command that has passed the door.
@@ -48,6 +48,8 @@ pub(super) struct Comment {
     pub policy_version: u32,
     /// For the verdict.
     pub deadline: Mono,
+    /// The room was wide: it was not to be judged.
+    pub was_wide: bool,
 }
 
 /// The claims of one comment.
@@ -82,7 +84,8 @@ impl Owner {
         let newest = self.reader.spans().last().copied();
         let begun = newest.filter(|n| n.epoch >= epoch);
         let tally = self.tally_due().is_some_and(|at| at <= now);
-        if self.flight.is_some() || (self.waiting.is_empty() && begun.is_some() && !tally) {
+        let is_idle = self.waiting.is_empty() && !self.has_wide_work() && !tally;
+        if self.flight.is_some() || (is_idle && begun.is_some()) {
             return None;
         }
         let mut draft = Draft {
@@ -97,10 +100,13 @@ impl Owner {
             gifts: BTreeMap::new(),
             site: None,
             retracts: BTreeMap::new(),
+            winners: Vec::new(),
+            won: BTreeMap::new(),
         };
         if begun.is_none() {
             draft.begin();
         }
+        self.seal_wide(&mut draft);
         let mut waiting = std::mem::take(&mut self.waiting);
         for one in waiting.drain(..) {
             match one {
@@ -116,7 +122,9 @@ impl Owner {
         self.waiting = waiting;
         // Last: what the same batch says of bans and rooms holds for the likes in it.
         let likes = if tally { self.seal_likes(&mut draft, now) } else { Sealed::default() };
-        let Draft { records, settles, .. } = draft;
+        let Draft { records, settles, winners, .. } = draft;
+        let mut records = records;
+        count_winners(&mut records);
         if records.is_empty() {
             // Nothing depends on a commit: the answers rest on what is in the log.
             self.index_waiting_combos();
@@ -132,7 +140,7 @@ impl Owner {
                 self.out.push_back(super::answer::Output::Answer { tag, answer });
             }
         }
-        self.flight = Some(Flight { records: records.clone(), settles, likes });
+        self.flight = Some(Flight { records: records.clone(), settles, likes, winners });
         Some(records)
     }
 
@@ -149,7 +157,9 @@ impl Owner {
             Command::Unban { room, user } => self.seal_unban(draft, room, user),
             Command::Retract { room, target, reason } => self.seal_retract(draft, room, target, reason),
             Command::Audited { by, audit, command } => self.seal_audited(draft, by, audit, *command),
-            Command::Publish(_) => unreachable!("a comment waits as a comment"),
+            Command::Publish(_) | Command::React(_) => {
+                unreachable!("a comment waits as a comment, a reaction not at all")
+            }
         }
     }
 
@@ -174,17 +184,26 @@ impl Owner {
     }
 
     fn comment_record(&self, draft: &mut Draft, comment: Comment) -> Result<Answer, Answer> {
-        let Comment { at, publish, verdict, policy_version, .. } = comment;
+        let Comment { at, publish, verdict, policy_version, was_wide, .. } = comment;
         if draft.views.get(&at).or(self.slots[at].view.as_ref()).is_none() {
             self.make_room(draft, at);
         }
         let view = draft.views.get(&at).or(self.slots[at].view.as_ref()).expect("the room was made above");
-        let author = publish.author;
+        let author = publish.author.clone();
         if view.is_banned(&author.user, draft.ts) && !planted(6) {
             return Err(banned());
         }
         may_comment(&view.settings)?;
-        let strict = view.settings.moderation_policy == Policy::PreModerateStrict;
+        if view.wide {
+            let version = view.policy_version;
+            return Ok(self.raw_record(draft, publish, author, verdict, version));
+        }
+        let policy = view.settings.moderation_policy;
+        let strict = policy == Policy::PreModerateStrict;
+        // It came when the room was wide, where only winners are judged.
+        if was_wide && matches!(policy, Policy::PreModerate | Policy::PreModerateStrict) {
+            return Err(Answer::Pending { retry_after: self.settings.retry_after });
+        }
         if strict && (verdict != Verdict::Allow || policy_version != view.policy_version) {
             return Err(Answer::Pending { retry_after: self.settings.retry_after });
         }
@@ -205,5 +224,31 @@ impl Owner {
             });
         });
         Ok(published(&room, record.event_id(), false))
+    }
+
+    /// A comment of a wide room, as it was said.
+    fn raw_record(
+        &self,
+        draft: &mut Draft,
+        publish: Publish,
+        author: Author,
+        verdict: Verdict,
+        policy_version: u32,
+    ) -> Answer {
+        let record = draft.push(Some(&publish.room), |r| {
+            r.user = Some(author.user);
+            r.client_msg_id = Some(publish.client_msg_id);
+            r.audience = Audience::Nobody;
+            r.verdict = verdict;
+            r.policy_version = policy_version;
+            r.body = Body::Comment(CommentBody {
+                display: author.display,
+                badges: author.badges,
+                text: publish.text,
+                reply_to: publish.reply_to,
+                won: None,
+            });
+        });
+        Answer::Raw { raw_id: record.event_id(), partition: record.partition(), duplicate: false, fate: None }
     }
 }

@@ -160,12 +160,18 @@ impl RoomView {
 
     /// Whether a comment was taken back: its body is not to be shown.
     pub fn hides(&self, record: &Record) -> bool {
-        let id = record.event_id();
+        // A winner was said before it was shown: what was said is what is taken back.
+        let said = record.raw_id().unwrap_or(record.event_id());
         matches!(record.body, Body::Comment(_))
             && !planted(14)
-            && (self.retracted.events.contains_key(&id)
-                || self.retracted.all.is_some_and(|upto| id <= upto)
-                || record.user.as_ref().is_some_and(|u| self.retracted.users.get(u).is_some_and(|upto| id <= *upto)))
+            && (self.retracted.events.contains_key(&record.event_id()) || self.is_retracted(said, record.user.as_ref()))
+    }
+
+    /// Whether what this user said under this id was taken back.
+    pub fn is_retracted(&self, said: EventId, user: Option<&UserId>) -> bool {
+        self.retracted.events.contains_key(&said)
+            || self.retracted.all.is_some_and(|upto| said <= upto)
+            || user.is_some_and(|u| self.retracted.users.get(u).is_some_and(|upto| said <= *upto))
     }
 
     /// The current score of each match the room shows, in the settings' order.
@@ -199,7 +205,8 @@ impl RoomView {
         }
         match &record.body {
             Body::Comment(_) => {
-                self.accepted += 1;
+                // A winner was counted when it was said.
+                self.accepted += u64::from(record.raw_id().is_none());
                 if record.lane() == Some(Lane::Comment) && record.audience == Audience::Everyone {
                     self.recent.push_back(record.clone());
                     if self.recent.len() > RECENT_MAX {

@@ -12,13 +12,14 @@
 //! A ticket is `-ln(u) / weight`, the smallest win (Efraimidis and Spirakis, 2006); `u` is a hash of (seed, window, author).
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Candidate, Weights, fold};
 use crate::hash::Seeded;
 use crate::ids::EventId;
 use crate::names::UserId;
-use crate::record::RetractTarget;
+use crate::record::{Record, RetractTarget};
 use crate::rng::Rng;
 use crate::routing::stable_hash;
 use crate::time::Mono;
@@ -96,6 +97,8 @@ pub struct Window {
     by_text: HashMap<Box<str>, Ticket, Seeded>,
     by_id: HashMap<EventId, Ticket, Seeded>,
     right: Vec<Winner>,
+    /// Candidates that are none any more and did not win, since [`Window::take_gone`].
+    gone: Vec<Arc<Record>>,
     /// Addressees by the end of their second.
     addressed: HashMap<UserId, Mono, Seeded>,
 }
@@ -114,13 +117,36 @@ impl Window {
             by_text: HashMap::with_hasher(hasher),
             by_id: HashMap::with_hasher(hasher),
             right: Vec::new(),
+            gone: Vec::new(),
             addressed: HashMap::with_hasher(hasher),
         }
     }
 
-    /// Windows closed so far.
+    /// The number of the window that was closed last.
     pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Passes over numbers, so that the next window to close has this one, or the one after the last when that is higher.
+    pub fn skip_to(&mut self, number: u64) {
+        self.number = self.number.max(number.saturating_sub(1));
+    }
+
+    /// A room's operator changed what raises a comment; those held are weighed anew when they are raised.
+    pub fn set_weights(&mut self, weights: &Weights) {
+        if self.settings.weights != *weights {
+            self.settings.weights = weights.clone();
+        }
+    }
+
+    /// Who said what waits to be lifted. `None` for what does not wait.
+    pub fn author_of(&self, id: EventId) -> Option<&UserId> {
+        Some(self.held[self.by_id.get(&id)?].candidate.author())
+    }
+
+    /// What was a candidate and will not win, each told once. What was never held is told by [`Offered`] alone.
+    pub fn take_gone(&mut self) -> Vec<Arc<Record>> {
+        std::mem::take(&mut self.gone)
     }
 
     /// Candidates held now, those by right included.
@@ -150,14 +176,14 @@ impl Window {
             if own <= ticket {
                 return Offered::Lost;
             }
-            self.remove(own);
+            self.drop_held(own);
         }
         if self.held.len() >= self.settings.winners + self.settings.waiting {
             let (&worst, _) = self.held.last_key_value().expect("a full window holds something");
             if worst <= ticket {
                 return Offered::Lost;
             }
-            self.remove(worst);
+            self.drop_held(worst);
         }
         self.put(ticket, Held { candidate, weight, repeats: 0, folded, luck });
         Offered::Held
@@ -182,9 +208,10 @@ impl Window {
         };
         let meant = self.held.iter().filter(|(_, held)| is_meant(&held.candidate)).map(|(ticket, _)| *ticket);
         for ticket in meant.collect::<Vec<_>>() {
-            self.remove(ticket);
+            self.drop_held(ticket);
         }
-        self.right.retain(|winner| !is_meant(&winner.candidate));
+        let right = self.right.extract_if(.., |winner| is_meant(&winner.candidate));
+        self.gone.extend(right.map(|winner| winner.candidate.record));
     }
 
     /// Ends the window: those by right and the best tickets, in order of arrival. Candidates older than the carry go.
@@ -194,7 +221,7 @@ impl Window {
         // One winner an author: who wins by right needs no luck.
         for winner in &winners {
             if let Some(&ticket) = self.by_author.get(winner.candidate.author()) {
-                self.remove(ticket);
+                self.drop_held(ticket);
             }
         }
         winners.extend(self.draw(self.settings.winners));
@@ -202,7 +229,7 @@ impl Window {
         let late =
             self.held.iter().filter(|(_, held)| now.since(held.candidate.at) >= carry).map(|(ticket, _)| *ticket);
         for ticket in late.collect::<Vec<_>>() {
-            self.remove(ticket);
+            self.drop_held(ticket);
         }
         self.addressed.retain(|_, until| *until > now);
         winners.sort_by_key(|w| w.candidate.id());
@@ -226,7 +253,11 @@ impl Window {
     /// The room becomes narrow: a last window, and nobody waits behind it.
     pub fn finish(&mut self, now: Mono) -> Vec<Winner> {
         let winners = self.close(now);
-        *self = Window { number: self.number, ..Window::new(self.settings.clone(), self.seed) };
+        for ticket in self.held.keys().copied().collect::<Vec<_>>() {
+            self.drop_held(ticket);
+        }
+        let gone = std::mem::take(&mut self.gone);
+        *self = Window { number: self.number, gone, ..Window::new(self.settings.clone(), self.seed) };
         winners
     }
 
@@ -261,6 +292,12 @@ impl Window {
         self.by_id.insert(held.candidate.id(), ticket);
         self.by_text.insert(held.folded.clone(), ticket);
         self.held.insert(ticket, held);
+    }
+
+    /// Takes out what will not win.
+    fn drop_held(&mut self, ticket: Ticket) {
+        let held = self.remove(ticket);
+        self.gone.push(held.candidate.record);
     }
 
     fn remove(&mut self, ticket: Ticket) -> Held {

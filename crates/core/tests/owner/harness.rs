@@ -329,6 +329,8 @@ impl Harness {
         while let Some(output) = self.owner.poll() {
             match output {
                 Output::NeedVerdict { tag, .. } => self.judging.push(tag),
+                // No room of these scripts is wide.
+                Output::Fate { .. } => {}
                 Output::LikesSettled { .. } => {}
                 Output::Committed(record) => {
                     if self.log.get(self.committed_seen) != Some(&record) {

@@ -131,6 +131,7 @@ const ANSWER: &[Shape] = &[One(&[
     (3, &[Opt(&[ID])]),
     (4, &[U64]),
     (5, &[Below(20), WORDS, Opt(&[U64]), List(&[WORDS, WORDS])]),
+    (20, &[ID, Any(2), Flag, Opt(&[One(&[(0, &[]), (1, &[ID])])])]),
 ])];
 const HEAD: &[Shape] = &[Status, HEADERS];
 const PART: &[Shape] = &[One(&[(0, &[Of(HEAD), Bytes]), (1, HEAD), (2, &[Bytes]), (3, &[]), (4, &[])])];
@@ -149,6 +150,7 @@ const MAIL: &[Shape] = &[One(&[
     (10, &[List(&[ROOM, TOTALS])]),
     (11, &[U64, U64]),
     (20, &[List(&[ID, U64, U64, Bytes])]),
+    (40, &[CONN, ROOM, Text(Words::ClientMsgId), Opt(&[ID])]),
     (PEER[0].0, PEER[0].1),
     (PEER[1].0, PEER[1].1),
     (PEER[2].0, PEER[2].1),
@@ -166,6 +168,7 @@ const UP: &[Shape] = &[One(&[
     (10, &[List(&[U64]), Any(56), Any(32), List(&[ROOM, U32, U32, U64, U64, SEEN])]),
     (11, &[WORKER, U64, ROOM, POSITION, POSITION]),
     (12, &[U64, U64, U64, List(&[ROOM, List(&[KIND, List(&[USER, U32])])])]),
+    (20, &[ROOM, USER, ID]),
     (32, &[One(&[(0, &[]), (1, &[WORKER])]), One(PEER)]),
 ])];
 const DOWN: &[Shape] = &[One(&[

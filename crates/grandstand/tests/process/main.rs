@@ -26,3 +26,4 @@ mod storm;
 mod support;
 mod tls;
 mod viewer;
+mod wide;

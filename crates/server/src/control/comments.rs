@@ -7,13 +7,13 @@ use axum::extract::State;
 use grandstand_core::ids::EventId;
 use grandstand_core::likes::Totals;
 use grandstand_core::names::{ClientMsgId, RoomId, UserId};
-use grandstand_core::owner::answer::Answer;
-use grandstand_core::owner::command::{Author, Command, Publish, Standing};
+use grandstand_core::owner::answer::{Answer, Fate};
+use grandstand_core::owner::command::{Author, Command, Publish, React, Standing};
 use grandstand_core::record::Room;
 use grandstand_core::reject::Code;
 use grandstand_core::text;
 use grandstand_wire::codes::ErrorCode;
-use grandstand_wire::event::{ModerationPending, PublishAck};
+use grandstand_wire::event::{AckId, ModerationPending, PublishAck};
 use grandstand_wire::json::Value;
 use grandstand_wire::limits::{BADGE_BYTES_MAX, BADGES_MAX};
 use http::{HeaderValue, Response, StatusCode, header};
@@ -59,12 +59,22 @@ pub async fn post(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
             let ack = PublishAck {
                 room: &room,
                 client_msg_id: &client_msg_id,
-                event_id: Some(event_id),
+                id: AckId::Event(event_id),
                 partition,
                 offset,
                 duplicate,
             };
             ack.write(&mut out);
+            StatusCode::OK
+        }
+        Answer::Raw { raw_id, partition, duplicate, fate } => {
+            let id = match fate {
+                None => AckId::Raw(raw_id),
+                Some(Fate::Shown(event_id)) => AckId::Decided { raw_id, event_id: Some(event_id) },
+                Some(Fate::NotShown) => AckId::Decided { raw_id, event_id: None },
+            };
+            let offset = raw_id.seq();
+            PublishAck { room: &room, client_msg_id: &client_msg_id, id, partition, offset, duplicate }.write(&mut out);
             StatusCode::OK
         }
         Answer::Pending { retry_after } => {
@@ -78,6 +88,30 @@ pub async fn post(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
     let mut response = bytes_answer(status, "application/json", out);
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
+}
+
+/// `POST /v1/rooms/{room}/reactions`: a reaction of those who stream one way. Nothing of it is kept.
+pub async fn react(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
+    let room = ask.room()?;
+    let who = ask.identity(&control)?;
+    let settings = control.settings(&room).await?;
+    auth::may_publish(who.as_deref(), &room, &settings)?;
+    let user = who.expect("nobody else may publish").user.clone();
+    let mut fields = ask.object()?;
+    let target = fields.need("event_id", "must be an event id", |v| v.as_u64().and_then(EventId::new));
+    let rule = "must be a name of 1 to 32 bytes";
+    fields.need("kind", rule, |v| v.as_str().filter(|kind| (1..=BADGE_BYTES_MAX).contains(&kind.len())).map(|_| ()));
+    fields.check(ErrorCode::BadRequest)?;
+    let react = React { room, user, target: target.expect("checked") };
+    match control.deps.shard.ask(Command::React(react)).await? {
+        Answer::Done { .. } => {
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = StatusCode::NO_CONTENT;
+            Ok(response)
+        }
+        Answer::Reject(reject) => Err(reject.into()),
+        other => unreachable!("a reaction is never answered by {other:?}"),
+    }
 }
 
 /// The comment's author: the token's user, or the user a backend speaks for.

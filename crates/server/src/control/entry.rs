@@ -66,7 +66,7 @@ pub async fn ticket(State(control): State<Shared>, ask: Ask) -> Result<Response<
     Ok(answer_json(StatusCode::OK, &body))
 }
 
-/// Reactions and reports.
+/// Reports.
 pub async fn not_built(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
     ask.room()?;
     let _: Option<Arc<auth::Identity>> = ask.identity(&control)?;

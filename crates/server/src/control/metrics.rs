@@ -99,6 +99,12 @@ fn shard(control: &Control, page: &mut Page) {
     for (reason, n) in UNCOUNTED.iter().zip(status.uncounted()) {
         page.line(name, &[("reason", reason)], n);
     }
+    page.one("grandstand_wide_rooms", GAUGE, "rooms", "Rooms that are wide.", status.wide());
+    let name = "grandstand_wide_comments_total";
+    page.family(name, COUNTER, "comments", "Comments of wide rooms by what became of them.");
+    let (shown, not_shown) = status.fates();
+    page.line(name, &[("fate", "shown")], shown);
+    page.line(name, &[("fate", "not_shown")], not_shown);
     let rooms = control.deps.tallies.all();
     page.one(
         "grandstand_people",

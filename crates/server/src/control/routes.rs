@@ -52,7 +52,7 @@ fn routes() -> Vec<Route> {
         (&["GET"], "/v1/rooms/{room}/snapshot", get(snapshot::get)),
         (&["POST"], "/v1/rooms/{room}/comments", post(comments::post)),
         (&["POST"], "/v1/rooms/{room}/likes", post(likes::post)),
-        (&["POST"], "/v1/rooms/{room}/reactions", post(entry::not_built)),
+        (&["POST"], "/v1/rooms/{room}/reactions", post(comments::react)),
         (&["POST"], "/v1/rooms/{room}/reports", post(entry::not_built)),
         (&["POST"], "/v1/rooms/{room}/gifts", post(gifts::post)),
         (&["GET", "PUT"], "/admin/rooms/{room}", get(rooms::get).put(rooms::put)),

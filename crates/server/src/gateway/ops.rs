@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use grandstand_core::ids::EventId;
 use grandstand_core::names::{ClientMsgId, RoomId};
-use grandstand_core::owner::answer::Answer;
-use grandstand_core::owner::command::{Author, Command, Publish, Standing};
+use grandstand_core::owner::answer::{Answer, Fate};
+use grandstand_core::owner::command::{Author, Command, Publish, React, Standing};
 use grandstand_core::reject::{Code, Reject};
 use grandstand_core::text;
 use grandstand_core::viewer::session::{self, Action, Close, Op, TokenFault};
@@ -132,7 +133,7 @@ impl Worker {
             Ok(WireOp::Publish(publish)) => {
                 (Op::Publish { room: publish.room.clone() }, Some(Payload::Publish(publish)), None)
             }
-            Ok(WireOp::React { room, .. }) => (Op::React { room }, None, None),
+            Ok(WireOp::React { room, event_id, .. }) => (Op::React { room }, Some(Payload::React(event_id)), None),
             Ok(WireOp::Like(like)) => (Op::Like { room: like.room.clone() }, Some(Payload::Like(like)), None),
             Ok(WireOp::Report { room, .. }) => (Op::Report { room }, None, None),
             Ok(WireOp::Join { room, last_event_id }) => {
@@ -201,8 +202,13 @@ impl Worker {
                     self.like(slot, &room, &like);
                 }
             }
-            Action::React { room } | Action::Report { room } => {
-                let what = "reactions and reports are not part of this server yet";
+            Action::React { room } => {
+                if let Some(Payload::React(target)) = payload {
+                    self.react(slot, &room, target);
+                }
+            }
+            Action::Report { room } => {
+                let what = "reports are not part of this server yet";
                 self.say(slot, event_error(Some(&room), ErrorCode::NotBuilt, what, None));
             }
             Action::Left { room } => self.on_leave(slot, &room),
@@ -367,9 +373,42 @@ impl Worker {
         if rare.asked.is_empty() {
             rare.asked = VecDeque::new();
         }
-        let bytes = frames::encode(Transport::WebSocket, &[said(&room, &client_msg_id, answer)]);
+        let mut events = Vec::with_capacity(2);
+        let fate = match &answer {
+            Answer::Raw { fate, .. } => *fate,
+            _ => None,
+        };
+        events.push(said(&room, &client_msg_id, answer));
+        events.extend(fate.map(|fate| committed(&room, &client_msg_id, event_id_of(fate))));
+        let bytes = frames::encode(Transport::WebSocket, &events);
         // A commit answers many at once: what one connection is told goes out in one write.
         self.answers.entry(slot as u32).or_default().extend_from_slice(&bytes);
+    }
+
+    /// A comment of a wide room is decided.
+    pub(super) fn on_fate(&mut self, slot: usize, room: &RoomId, key: &ClientMsgId, event_id: Option<EventId>) {
+        if self.viewer(slot).is_some() {
+            let bytes = frames::encode(Transport::WebSocket, &[committed(room, key, event_id)]);
+            self.answers.entry(slot as u32).or_default().extend_from_slice(&bytes);
+        }
+    }
+
+    /// Whoever may speak may react. Nobody is answered but who may not.
+    fn react(&mut self, slot: usize, room: &RoomId, target: EventId) {
+        let info = self.room_ids.get(room).and_then(|&idx| self.rooms[idx].info.clone());
+        // Before the room's facts are here nothing of it was seen to react to.
+        let Some(info) = info else { return };
+        let who = self.viewer(slot).and_then(|viewer| viewer.identity.clone());
+        let who = who.filter(|who| auth::may_publish(Some(who), room, &info.settings).is_ok());
+        let Some(who) = who else {
+            let what = "reacting in this room is not open to you";
+            return self.say(slot, event_error(Some(room), ErrorCode::NotAllowed, what, None));
+        };
+        if !self.away {
+            let react = React { room: room.clone(), user: who.user.clone(), target };
+            // A full queue loses it: nothing is kept of a reaction, and nobody is told of one.
+            let _ = self.shared.shard.command(ReplyTo::Nobody, Command::React(react));
+        }
     }
 
     /// Writes the answers of this round.
@@ -471,6 +510,8 @@ impl Worker {
 pub(super) enum Payload {
     Publish(op::Publish),
     Like(op::Like),
+    /// To this event.
+    React(EventId),
     Identity(Arc<Identity>),
 }
 
@@ -496,8 +537,13 @@ fn said(room: &RoomId, key: &ClientMsgId, answer: Answer) -> Out<'static> {
     let millis = |d: Duration| d.as_millis() as u64;
     let kind = match answer {
         Answer::Published { event_id, partition, offset, duplicate } => {
-            event::PublishAck { room, client_msg_id: key, event_id: Some(event_id), partition, offset, duplicate }
-                .write(&mut json);
+            let ids = event::AckId::Event(event_id);
+            event::PublishAck { room, client_msg_id: key, id: ids, partition, offset, duplicate }.write(&mut json);
+            "publish_ack"
+        }
+        Answer::Raw { raw_id, partition, duplicate, .. } => {
+            let (id, offset) = (event::AckId::Raw(raw_id), raw_id.seq());
+            event::PublishAck { room, client_msg_id: key, id, partition, offset, duplicate }.write(&mut json);
             "publish_ack"
         }
         Answer::Pending { retry_after } => {
@@ -549,6 +595,19 @@ fn said(room: &RoomId, key: &ClientMsgId, answer: Answer) -> Out<'static> {
         }
     };
     Out::loose(kind, json)
+}
+
+fn event_id_of(fate: Fate) -> Option<EventId> {
+    match fate {
+        Fate::Shown(event_id) => Some(event_id),
+        Fate::NotShown => None,
+    }
+}
+
+fn committed(room: &RoomId, key: &ClientMsgId, event_id: Option<EventId>) -> Out<'static> {
+    let mut json = Vec::with_capacity(128);
+    event::PublishCommit { room, client_msg_id: key, event_id }.write(&mut json);
+    Out::loose("publish_commit", json)
 }
 
 fn rate(code: Code) -> Option<RateReason> {

@@ -728,6 +728,9 @@ impl Worker {
                 let slot = conn.slot as usize;
                 self.guarded(slot, |w| w.on_answer(slot, request, answer));
             }
+            ToWorker::Fate { conn, room, client_msg_id, event_id } if self.is_here(conn) => {
+                self.on_fate(conn.slot as usize, &room, &client_msg_id, event_id);
+            }
             ToWorker::Http { conn, part } if self.is_here(conn) => {
                 let slot = conn.slot as usize;
                 self.guarded(slot, |w| w.on_http_part(slot, part));
@@ -751,6 +754,7 @@ impl Worker {
             ToWorker::Resume { .. }
             | ToWorker::Page { .. }
             | ToWorker::Answer { .. }
+            | ToWorker::Fate { .. }
             | ToWorker::Http { .. }
             | ToWorker::Renewed { .. }
             | ToWorker::EndPoll { .. } => {}

@@ -18,8 +18,8 @@ use grandstand_core::admission::Limit;
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Partition, Position, Pseq, Revision, Seq};
 use grandstand_core::likes::{Frame, RoomLikes, Round, Totals};
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
-use grandstand_core::owner::answer::Answer;
-use grandstand_core::owner::command::{Author, Publish, Standing};
+use grandstand_core::owner::answer::{Answer, Fate};
+use grandstand_core::owner::command::{Author, Publish, React, Standing};
 use grandstand_core::record::{Audience, Lane, Policy, RetractTarget, Room, RoomState};
 use grandstand_core::reject::{Code, Reject};
 use grandstand_core::sampler::pick::WindowNumber;
@@ -41,7 +41,7 @@ use crate::kernel::Taken;
 use crate::shedding;
 
 /// Grows with every change of what follows.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// The longest frame: the largest answer of control and room for its head.
 pub const FRAME_MAX: usize = 16 << 20;
 const READ_BYTES: usize = 64 * 1024;
@@ -76,6 +76,8 @@ pub enum Up {
         request: u64,
         publish: Box<Publish>,
     },
+    /// Nobody is answered.
+    React(React),
     Fetch(Fetch),
     Http {
         conn: ConnKey,
@@ -278,6 +280,12 @@ pub fn write_up(up: &Up, out: &mut Vec<u8>) -> Result<(), Fault> {
             w.u64(*request);
             w.publish(publish);
         }
+        Up::React(React { room, user, target }) => {
+            w.u8(20);
+            w.text(room.as_str());
+            w.text(user.as_str());
+            w.u64(target.value());
+        }
         Up::Fetch(Fetch::Resume { conn, request, room, cursor }) => {
             w.u8(5);
             w.conn(*conn);
@@ -377,6 +385,7 @@ pub fn read_up(bytes: &[u8]) -> Result<Up, Fault> {
         2 => Up::Subscribe { worker: r.worker()?, room: r.room()? },
         3 => Up::Unsubscribe { room: r.room()? },
         4 => Up::Publish { conn: r.conn()?, request: r.u64()?, publish: Box::new(r.publish()?) },
+        20 => Up::React(React { room: r.room()?, user: r.user()?, target: r.id()? }),
         5 => Up::Fetch(Fetch::Resume { conn: r.conn()?, request: r.u64()?, room: r.room()?, cursor: r.position()? }),
         6 => Up::Fetch(Fetch::Page {
             conn: r.conn()?,
@@ -737,6 +746,13 @@ impl Writer<'_> {
                 self.u64(*request);
                 self.answer(answer);
             }
+            ToWorker::Fate { conn, room, client_msg_id, event_id } => {
+                self.u8(40);
+                self.conn(*conn);
+                self.text(room.as_str());
+                self.text(client_msg_id.as_str());
+                self.opt(event_id.as_ref(), |w, id| w.u64(id.value()));
+            }
             ToWorker::Http { conn, part } => {
                 self.u8(8);
                 self.conn(*conn);
@@ -931,6 +947,19 @@ impl Writer<'_> {
                 self.u16(partition.0);
                 self.u64(offset.value());
                 self.flag(*duplicate);
+            }
+            Answer::Raw { raw_id, partition, duplicate, fate } => {
+                self.u8(20);
+                self.u64(raw_id.value());
+                self.u16(partition.0);
+                self.flag(*duplicate);
+                self.opt(fate.as_ref(), |w, fate| match fate {
+                    Fate::Shown(event_id) => {
+                        w.u8(1);
+                        w.u64(event_id.value());
+                    }
+                    Fate::NotShown => w.u8(0),
+                });
             }
             Answer::Score { accepted, event_id, revision, superseded, room } => {
                 self.u8(1);
@@ -1148,6 +1177,12 @@ impl<'a> Reader<'a> {
                 },
             },
             7 => ToWorker::Answer { conn: self.conn()?, request: self.u64()?, answer: self.answer()? },
+            40 => ToWorker::Fate {
+                conn: self.conn()?,
+                room: self.room()?,
+                client_msg_id: self.key()?,
+                event_id: self.opt(Reader::id)?,
+            },
             8 => ToWorker::Http { conn: self.conn()?, part: self.part()? },
             9 => ToWorker::Past {
                 room: self.room()?,
@@ -1309,6 +1344,18 @@ impl<'a> Reader<'a> {
                 partition: Partition(self.u16()?),
                 offset: Seq::new(self.u64()?).ok_or(Fault::Field)?,
                 duplicate: self.flag()?,
+            },
+            20 => Answer::Raw {
+                raw_id: self.id()?,
+                partition: Partition(self.u16()?),
+                duplicate: self.flag()?,
+                fate: self.opt(|r| {
+                    Ok(match r.u8()? {
+                        0 => Fate::NotShown,
+                        1 => Fate::Shown(r.id()?),
+                        _ => return Err(Fault::Field),
+                    })
+                })?,
             },
             1 => Answer::Score {
                 accepted: self.flag()?,

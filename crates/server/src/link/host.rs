@@ -446,6 +446,8 @@ impl Host {
                     let _ = link.put(Down::Mail(conn.worker, ToWorker::Answer { conn, request, answer }));
                 }
             }
+            // One that finds the owner's queue full is lost, as it would be in one process.
+            Up::React(react) => drop(deps.shard.command(ReplyTo::Nobody, Command::React(react))),
             Up::Fetch(mut fetch) => {
                 let worker = fetch.worker_mut();
                 *worker = own(*worker)?;

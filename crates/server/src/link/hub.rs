@@ -271,10 +271,14 @@ impl Hub {
     }
 
     pub fn command(&self, reply: ReplyTo, command: Command) -> Result<(), Overloaded> {
-        let (ReplyTo::Conn { conn, request }, Command::Publish(publish)) = (reply, command) else {
-            unreachable!("a gateway asks for publishes; all else is control's, which is beside the shard");
+        let up = match (reply, command) {
+            (ReplyTo::Conn { conn, request }, Command::Publish(publish)) => {
+                Up::Publish { conn, request, publish: Box::new(publish) }
+            }
+            (ReplyTo::Nobody, Command::React(react)) => Up::React(react),
+            _ => unreachable!("a gateway asks for publishes and reactions; all else is control's, beside the shard"),
         };
-        self.ask_raw(&Up::Publish { conn, request, publish: Box::new(publish) })
+        self.ask_raw(&up)
     }
 
     pub fn fetch(&self, fetch: Fetch) -> Result<(), Overloaded> {

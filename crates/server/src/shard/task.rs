@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use grandstand_core::ids::Position;
+use grandstand_core::ids::{EventId, Position};
 use grandstand_core::likes::Frame;
 use grandstand_core::names::RoomId;
 use grandstand_core::owner::Owner;
-use grandstand_core::owner::answer::{Answer, BannerFate, Failure, Output};
+use grandstand_core::owner::answer::{Answer, BannerFate, Failure, Fate, Output};
 use grandstand_core::owner::command::Command;
 use grandstand_core::owner::view::RoomView;
 use grandstand_core::record::{Body, Record, Room, Tally};
@@ -30,7 +30,7 @@ use tokio::sync::oneshot;
 use crate::clock;
 use crate::link::likes::{LikeBox, RoomTotals};
 use crate::link::{
-    Batch, NoRoom, OwnerBox, ReadRefused, ReplyTo, RoomDetail, RoomInfo, ShardStatus, SiteBanner, SiteList,
+    Batch, ConnKey, NoRoom, OwnerBox, ReadRefused, ReplyTo, RoomDetail, RoomInfo, ShardStatus, SiteBanner, SiteList,
     SnapshotView, Tallies, ToOwner, ToWorker, WorkerId, Workers,
 };
 use crate::shard::facts::Facts;
@@ -88,6 +88,9 @@ impl Default for Times {
 #[derive(Default)]
 pub struct State {
     replies: Slab<ReplyTo>,
+    /// Who waits to be told what becomes of a raw comment. What is not decided is bounded by the windows.
+    undecided: HashMap<EventId, Vec<ConnKey>>,
+    viewers_at: Option<Instant>,
     /// Where each room's batches go: workers, or homes of several.
     subscribers: HashMap<RoomId, Vec<WorkerId>>,
     /// Rooms of which a worker missed something, and what.
@@ -148,7 +151,11 @@ const QUEUED_MAX: Duration = Duration::from_millis(500);
 /// A commit faster than this is not worth holding a batch for; a hold takes a quarter of a commit, at most this long.
 const HOLD_FROM: Duration = Duration::from_millis(1);
 const HOLD_MAX: Duration = Duration::from_millis(3);
+/// As often as the owner looks at a room's crowd.
+const VIEWERS_EVERY: Duration = Duration::from_secs(1);
 const SNAPSHOT_WAIT: Duration = Duration::from_secs(1);
+/// Connections that are told what became of one comment: more repeats of one than these are nobody's accident.
+const TOLD_MAX: usize = 8;
 /// How often a worker with a full mailbox is tried again.
 const LOST_RETRY: Duration = Duration::from_millis(10);
 
@@ -193,6 +200,7 @@ impl Task {
                 self.state.likes_wait = false;
                 self.owner.take_likes(Frame { from: None, round: self.likes.take(mono) }, mono, wall);
             }
+            self.count_viewers();
             if self.owner.next_deadline().is_some_and(|at| at <= mono) {
                 self.owner.on_deadline(mono, wall);
             }
@@ -204,6 +212,21 @@ impl Task {
                 return;
             }
         }
+    }
+
+    /// The owner turns rooms wide by their crowds, which gateways count.
+    fn count_viewers(&mut self) {
+        let now = Instant::now();
+        if self.state.viewers_at.is_some_and(|at| now < at) {
+            return;
+        }
+        self.state.viewers_at = Some(now + VIEWERS_EVERY);
+        let rooms: Vec<RoomId> = self.owner.watched_rooms().cloned().collect();
+        for room in rooms {
+            let viewers = self.viewers(&room);
+            self.owner.set_viewers(&room, viewers);
+        }
+        self.status.set_wide(self.owner.n_wide());
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -313,7 +336,7 @@ impl Task {
             return Some(Reject::after(Code::NoSpace, "the log has no space", at - now));
         }
         let late = state.in_flight_since.is_some_and(|since| now - since > QUEUED_MAX);
-        (late && matches!(command, Command::Publish(_)))
+        (late && matches!(command, Command::Publish(_) | Command::React(_)))
             .then(|| Reject::after(Code::Overloaded, "the log is behind", QUEUED_MAX))
     }
 
@@ -387,10 +410,12 @@ impl Task {
         let mut verdicts = Vec::new();
         let mut answers = Vec::new();
         let mut settled = false;
+        let mut fates = Vec::new();
         while let Some(output) = self.owner.poll() {
             match output {
                 Output::Answer { tag, answer } => answers.push((tag, answer)),
                 Output::Committed(record) => committed.push(record),
+                Output::Fate { raw_id, record, fate } => fates.push((raw_id, record, fate)),
                 // No classifier is configured: the policy decides as for one that did not answer in time.
                 Output::NeedVerdict { tag, .. } => verdicts.push(tag),
                 Output::LikesSettled { sender, number } => {
@@ -413,6 +438,9 @@ impl Task {
         if settled {
             self.tell_settled();
         }
+        for (raw_id, record, fate) in fates {
+            self.tell_fate(raw_id, &record, fate);
+        }
         if !verdicts.is_empty() {
             for tag in verdicts {
                 self.owner.on_verdict(tag, None, now, wall);
@@ -428,7 +456,10 @@ impl Task {
         self.facts.advance(self.owner.head(), self.owner.epochs(), views);
         self.status.set_head(self.owner.head());
         self.status.add_accepted(
-            committed.iter().filter(|r| !matches!(r.body, Body::EpochStart | Body::Tally(_))).count() as u64,
+            committed
+                .iter()
+                .filter(|r| !matches!(r.body, Body::EpochStart | Body::Tally(_)) && r.raw_id().is_none())
+                .count() as u64,
         );
         self.state.records_since_checkpoint += committed.len() as u64;
         if !self.state.waiting.is_empty() {
@@ -495,6 +526,24 @@ impl Task {
                 // The facts they are given once there is room hold the totals.
                 let lost = rooms.iter().map(|(room, _)| ((home, room.clone()), Lost::Batch));
                 self.state.lost.extend(lost);
+            }
+        }
+    }
+
+    /// Tells those who published it what became of a comment of a wide room.
+    fn tell_fate(&mut self, raw_id: EventId, record: &Record, fate: Fate) {
+        self.status.add_fate(fate);
+        let Some(conns) = self.state.undecided.remove(&raw_id) else { return };
+        let (Some(room), Some(key)) = (&record.room, &record.client_msg_id) else { return };
+        let event_id = match fate {
+            Fate::Shown(event_id) => Some(event_id),
+            Fate::NotShown => None,
+        };
+        for conn in conns {
+            let (room, client_msg_id) = (room.clone(), key.clone());
+            // Whoever misses it finds it out by asking with the same key.
+            if self.workers.send(conn.worker, ToWorker::Fate { conn, room, client_msg_id, event_id }).is_err() {
+                self.status.add_undelivered();
             }
         }
     }
@@ -576,7 +625,14 @@ impl Task {
             self.status.add_capped(*why);
         }
         match reply {
+            ReplyTo::Nobody => {}
             ReplyTo::Conn { conn, request } => {
+                if let Answer::Raw { raw_id, fate: None, .. } = answer {
+                    let conns = self.state.undecided.entry(raw_id).or_default();
+                    if conns.len() < TOLD_MAX && !conns.contains(&conn) {
+                        conns.push(conn);
+                    }
+                }
                 // A full mailbox here means a worker that does not run; its clients ask again with the same key.
                 if self.workers.send(conn.worker, ToWorker::Answer { conn, request, answer }).is_err() {
                     self.status.add_undelivered();

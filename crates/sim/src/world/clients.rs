@@ -12,6 +12,7 @@ use grandstand_core::record::{Gift, Policy, RetractTarget, ScoreKind, ScoreState
 use grandstand_core::reject::Code;
 use grandstand_core::revision::ScoreIn;
 use grandstand_core::rooms::RoomChange;
+use grandstand_core::sampler::switch::Sampling;
 use grandstand_core::time::Mono;
 
 use crate::history::{Begun, ClientIdx, Seen, Snapshot, Wish};
@@ -60,6 +61,8 @@ enum Role {
     Operator,
     Scores,
     Gifts,
+    /// Turns the room wide and narrow.
+    Sampler,
 }
 
 pub struct Actor {
@@ -103,7 +106,9 @@ impl World {
             self.after(start, Event::ClientTick { client: n as ClientIdx });
         }
         for room in rooms {
-            for role in [Role::Operator, Role::Scores, Role::Gifts] {
+            let flips = self.plan.rates.iter().any(|(fault, _)| *fault == Fault::Flip);
+            let roles = [Role::Operator, Role::Scores, Role::Gifts].into_iter().chain(flips.then_some(Role::Sampler));
+            for role in roles {
                 let actor = self.actors.len();
                 self.actors.push(Actor {
                     role,
@@ -270,10 +275,15 @@ impl World {
         let (room, user) = (me.room.clone(), me.user.clone());
         let Some(pending) = me.pending.as_mut().filter(|p| p.key == key) else {
             // An answer to something that is settled: still an observation.
-            if let Answer::Published { event_id, duplicate, .. } = answer {
-                let number = key.as_str().split('-').next_back().unwrap_or_default();
-                let text = format!("comment {number} of client {client}").into();
-                self.saw(Seen::Acked { wish: Wish::Comment { room, user, key, text }, id: event_id, duplicate });
+            let number = key.as_str().split('-').next_back().unwrap_or_default();
+            let text = format!("comment {number} of client {client}").into();
+            let wish = Wish::Comment { room, user, key, text };
+            match answer {
+                Answer::Published { event_id, duplicate, .. } => {
+                    self.saw(Seen::Acked { wish, id: event_id, duplicate });
+                }
+                Answer::Raw { raw_id, fate, .. } => self.saw(Seen::Said { wish, raw_id, fate }),
+                _ => {}
             }
             return;
         };
@@ -283,6 +293,13 @@ impl World {
                 me.pending = None;
                 self.acked.entry(room).or_default().push(event_id);
                 self.saw(Seen::Acked { wish, id: event_id, duplicate });
+            }
+            Answer::Raw { raw_id, fate, .. } => {
+                let wish = pending.wish.clone();
+                me.pending = None;
+                // Operators know it from the log, and so do those who answer it here.
+                self.acked.entry(room).or_default().push(raw_id);
+                self.saw(Seen::Said { wish, raw_id, fate });
             }
             Answer::Pending { retry_after } => pending.next_try = now + retry_after + jitter,
             Answer::Reject(reject) => {
@@ -326,6 +343,11 @@ impl World {
             let connected = self.is_connected(client) && self.clients[client].greeted;
             let snapshot = self.clients[client].snapshot_min.is_none();
             self.saw(Seen::Final { client, connected: connected && snapshot, undecided });
+        }
+        if let Some(process) = self.current
+            && let Some(raw_id) = self.processes[process].undecided.first()
+        {
+            self.broken.push(format!("I-16: what was said as {raw_id:?} is undecided at the end"));
         }
         if let Some(open) = self.actors.iter().find_map(|a| a.open.as_ref().map(|(_, command, ..)| command)) {
             self.broken.push(format!("I-16: undecided at the end: {open:?}"));
@@ -420,6 +442,16 @@ impl World {
                 Some((Command::Gift(GiftIn { room, user, gift }), Some(wish)))
             }
             Role::Operator => self.order(actor, room, n).map(|command| (command, None)),
+            Role::Sampler => {
+                if !self.fault(Fault::Flip) {
+                    return None;
+                }
+                let me = &mut self.actors[actor];
+                me.slow = !me.slow;
+                let sampling = Some(if me.slow { Sampling::Always } else { Sampling::None });
+                let change = RoomChange { sampling, ..RoomChange::default() };
+                Some((Command::PutRoom { room, change, if_version: None }, None))
+            }
         }
     }
 

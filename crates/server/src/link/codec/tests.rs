@@ -8,8 +8,8 @@ use grandstand_core::admission::Limit;
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Partition, Position, Pseq, Revision, Seq};
 use grandstand_core::likes::{Frame, RoomLikes, Round};
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
-use grandstand_core::owner::answer::Answer;
-use grandstand_core::owner::command::{Author, Publish, Standing};
+use grandstand_core::owner::answer::{Answer, Fate};
+use grandstand_core::owner::command::{Author, Publish, React, Standing};
 use grandstand_core::record::{Audience, Lane, RetractTarget, Room};
 use grandstand_core::reject::{Code, Reject};
 use grandstand_core::rng::Rng;
@@ -163,6 +163,7 @@ fn ups() -> Vec<Up> {
         Up::Fetch(Fetch::Page { conn: conn(), request: 2, room: room(), after: at(1), comments_from: at(2) }),
         Up::Http { conn: conn(), peer: "[2001:db8::1]:443".parse().unwrap(), request: Box::new(request) },
         Up::Fetch(Fetch::Past { worker: WorkerId::of(0, 0), request: 3, room: room(), upto: at(8), seen: at(2) }),
+        Up::React(React { room: room(), user: UserId::parse("u").unwrap(), target: id(3) }),
         Up::HttpLeft { conn: conn() },
         Up::HttpGone { conn: conn() },
         Up::Pass { to: To::Worker(WorkerId::of(1, 2)), mail: renew() },
@@ -199,6 +200,9 @@ fn mails() -> Vec<ToWorker> {
         Answer::Published { event_id: id(1), partition: Partition(1_023), offset: Seq::START, duplicate: true },
         Answer::Score { accepted: true, event_id: id(2), revision: Revision(4), superseded: false, room: room() },
         Answer::Room { version: 3, settings: Arc::new(settings()) },
+        Answer::Raw { raw_id: id(1), partition: Partition(7), duplicate: false, fate: None },
+        Answer::Raw { raw_id: id(1), partition: Partition(7), duplicate: true, fate: Some(Fate::NotShown) },
+        Answer::Raw { raw_id: id(1), partition: Partition(7), duplicate: true, fate: Some(Fate::Shown(id(2))) },
         Answer::Done { event_id: None },
         Answer::Done { event_id: Some(id(3)) },
         Answer::Pending { retry_after: Duration::from_secs(1) },
@@ -239,6 +243,12 @@ fn mails() -> Vec<ToWorker> {
     all.extend(refusals.map(|r| ToWorker::Resume { conn, request, room: room(), answer: Err(r) }));
     all.extend(refusals.map(|r| ToWorker::Past { room: room(), request, answer: Err(r) }));
     all.push(ToWorker::Past { room: room(), request, answer: Ok(Past { pieces: pieces(), after: at(1) }) });
+    all.extend([None, Some(id(5))].map(|event_id| ToWorker::Fate {
+        conn,
+        room: room(),
+        client_msg_id: ClientMsgId::parse("k").unwrap(),
+        event_id,
+    }));
     all.extend(answers.map(|answer| ToWorker::Answer { conn, request, answer }));
     all.extend([renew(), renewed(None), renewed(Some(true)), ToWorker::EndLine { line: u64::MAX }]);
     all.extend(parts.map(|part| ToWorker::Http { conn, part }));

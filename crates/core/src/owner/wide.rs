@@ -1,0 +1,666 @@
+//! The wide road: windows of rooms that say more than anyone reads, and the switch between the two roads.
+//!
+//! A comment of a wide room is appended raw and answered like any other. Once it is durable it is offered to the room's window;
+//! five times a second the window closes, its winners are moderated where the room's policy asks for it, and then given their
+//! ids in the order they won. What becomes of a comment is told by [`Output::Fate`], once: the event it was shown as, or none.
+//!
+//! It must never let two comments of one user change places, on one road or across the switch: winners stand in one line a room,
+//! the first of it is sequenced first, and a room is narrow only when nobody stands in the line any more and the window is empty.
+//!
+//! The awkward case is a crash: windows are not in the log. What was said in the last five seconds is offered again, but for what
+//! a later comment of the same user has overtaken.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::hash::Seeded;
+use crate::ids::EventId;
+use crate::names::{RoomId, UserId};
+use crate::owner::admit::{banned, may_comment};
+use crate::owner::answer::{Answer, Fate, Output};
+use crate::owner::command::{React, Tag};
+use crate::owner::draft::Draft;
+use crate::owner::{Owner, Slot};
+use crate::planted::planted;
+use crate::record::{Body, Comment, Config, Crowd, Policy, RAW, Record, RetractTarget, Source, Verdict, Won};
+use crate::sampler::Candidate;
+use crate::sampler::known::Known;
+use crate::sampler::pick::WindowNumber;
+use crate::sampler::switch::{Change, Sampling};
+use crate::sampler::window::{self, Offered, Window, Winner};
+use crate::time::{Mono, Wall};
+
+/// How long a window is. Source: docs/decisions/0005-numbers.md.
+pub const WINDOW: Duration = Duration::from_millis(200);
+/// How often a room's crowd is looked at.
+pub const TICK: Duration = Duration::from_secs(1);
+/// What a crash may give back to a window: the carry of a room at its fullest.
+const RECOVERED_MAX: usize = 8_192;
+/// Raw ids known one by one, 2 MiB; a retract of an older one is told to viewers, who know of no such event.
+const RAW_IDS_MAX: usize = 262_144;
+/// Winners known by what they were said under: two minutes and a half of 96 a window, five a second.
+const WON_MAX: usize = 65_536;
+/// Reactions that count, to what waits in one room's window.
+const REACTIONS_MAX: usize = 65_536;
+/// Tags of winners that are being judged are above any command's.
+const WINNER_TAG: Tag = 1 << 63;
+/// A window that closed this much late does not number the ones that nobody saw.
+const NUMBERS_BEHIND: u64 = 5;
+
+/// A room that is wide, or was since the owner began.
+pub(super) struct Wide {
+    window: Window,
+    known: Known,
+    /// Who won and has no id yet, in order.
+    line: VecDeque<Standing>,
+    /// When the window closes, while there is somebody in it.
+    closes: Option<Mono>,
+    /// Raw ids, rising.
+    raw: VecDeque<EventId>,
+    /// What won, by what it was said under.
+    won: BTreeMap<EventId, EventId>,
+    /// What may still win: its fate is told once.
+    undecided: BTreeSet<EventId>,
+    /// Who has reacted to what may still win, and how many that are.
+    reacted: BTreeMap<EventId, BTreeSet<UserId>>,
+    n_reacted: usize,
+}
+
+/// A winner in the line.
+#[derive(Clone)]
+pub(super) struct Standing {
+    winner: Winner,
+    window: WindowNumber,
+    judged: Judged,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Judged {
+    Waits {
+        tag: Tag,
+        deadline: Mono,
+    },
+    Ready {
+        verdict: Verdict,
+        policy_version: u32,
+    },
+    /// It goes when its turn comes.
+    Blocked,
+}
+
+impl Wide {
+    /// Its window is made when it opens.
+    fn new(hasher: Seeded, now: Mono) -> Wide {
+        Wide {
+            window: Window::new(window::Settings::default(), 0),
+            known: Known::new(hasher, now),
+            line: VecDeque::new(),
+            closes: None,
+            raw: VecDeque::new(),
+            won: BTreeMap::new(),
+            undecided: BTreeSet::new(),
+            reacted: BTreeMap::new(),
+            n_reacted: 0,
+        }
+    }
+
+    /// Its fate is known.
+    fn decided(&mut self, raw_id: EventId) {
+        self.undecided.remove(&raw_id);
+        self.n_reacted -= self.reacted.remove(&raw_id).map_or(0, |users| users.len());
+    }
+}
+
+impl Slot {
+    pub(super) fn is_wide(&self) -> bool {
+        self.view.as_ref().is_some_and(|view| view.wide)
+    }
+
+    /// What won of what was said under this id, and whether it is known to be a raw comment's.
+    pub(super) fn of_raw(&self, id: EventId) -> (Option<EventId>, bool) {
+        self.wide
+            .as_ref()
+            .map_or((None, false), |wide| (wide.won.get(&id).copied(), wide.raw.binary_search(&id).is_ok()))
+    }
+
+    /// What became of a raw comment, `None` while it may still win.
+    pub(super) fn fate_of(&self, raw_id: EventId, won: Option<EventId>) -> Option<Fate> {
+        match won {
+            Some(event_id) => Some(Fate::Shown(event_id)),
+            None if self.wide.as_ref().is_some_and(|wide| wide.undecided.contains(&raw_id)) => None,
+            None => Some(Fate::NotShown),
+        }
+    }
+}
+
+impl Owner {
+    /// Connections that watch a room now, as far as its caller knows: what the switch counts.
+    pub fn set_viewers(&mut self, room: &RoomId, viewers: u64) {
+        if let Some(&at) = self.index.get(room) {
+            self.slots[at].viewers = viewers;
+        }
+    }
+
+    /// Rooms whose crowd decides whether they are wide, and whose viewers the owner wants to be told.
+    pub fn watched_rooms(&self) -> impl Iterator<Item = &RoomId> {
+        self.active.iter().map(|at| &self.slots[*at].room)
+    }
+
+    /// Rooms that are wide now.
+    pub fn n_wide(&self) -> u64 {
+        self.active.iter().filter(|at| self.slots[**at].is_wide()).count() as u64
+    }
+
+    /// When a window closes, a winner's verdict is late or a crowd is looked at.
+    pub(super) fn next_wide(&self) -> Option<Mono> {
+        let closes = self.closing.first().map(|(at, _)| *at);
+        let verdict = self.judged_winners.values().map(|(_, deadline)| *deadline).min();
+        [closes, verdict, self.tick_at].into_iter().flatten().min()
+    }
+
+    pub(super) fn on_wide_deadline(&mut self, now: Mono) {
+        let late: Vec<Tag> =
+            self.judged_winners.iter().filter(|(_, (_, at))| *at <= now).map(|(tag, _)| *tag).collect();
+        for tag in late {
+            self.judge_winner(tag, None);
+        }
+        while let Some(&(at, slot)) = self.closing.first().filter(|(at, _)| *at <= now) {
+            self.closing.remove(&(at, slot));
+            self.close_window(slot, now);
+        }
+        if self.tick_at.is_some_and(|at| at <= now) {
+            self.look_at_crowds(now);
+        }
+    }
+
+    /// Whether something of wide rooms is to be given an id.
+    pub(super) fn has_wide_work(&self) -> bool {
+        !self.turning.is_empty() || !self.lines.is_empty()
+    }
+
+    // ---- the switch ----
+
+    fn look_at_crowds(&mut self, now: Mono) {
+        let since = self.ticked.map_or(TICK, |before| now.since(before)).max(Duration::from_millis(1));
+        self.ticked = Some(now);
+        for at in self.active.clone() {
+            let slot = &mut self.slots[at];
+            let said = std::mem::take(&mut slot.said);
+            let rate = (u128::from(said) * 1_000 / since.as_millis()).min(u128::from(u32::MAX)) as u32;
+            let Some(rules) = slot.view.as_ref().map(|view| &view.settings.sampling) else { continue };
+            let crowd = Crowd { rate, viewers: slot.viewers };
+            let limits = crate::sampler::switch::Limits { deliveries: self.settings.deliveries, ..rules.limits() };
+            let change = slot.switch.on_tick(rules.when, &limits, crowd.rate, crowd.viewers, now);
+            match change {
+                Some(change) => drop(self.turning.insert(at, (change, crowd))),
+                // The crowd thought better of it before it came to a record.
+                None => drop(self.turning.remove(&at)),
+            }
+            if said == 0 && change.is_none() && !slot.switch.is_wide() {
+                self.active.remove(&at);
+            }
+        }
+        self.tick_at = (!self.active.is_empty()).then(|| now + TICK);
+    }
+
+    /// Something was said in the room, or its settings ask for a look.
+    pub(super) fn watch_crowd(&mut self, at: usize, now: Mono) {
+        if self.active.insert(at) && self.tick_at.is_none() {
+            // Nobody was looked at for a while: what was said since then is of this second.
+            self.ticked = Some(now);
+            self.tick_at = Some(now + TICK);
+        }
+    }
+
+    /// An operator's word holds at once.
+    pub(super) fn obey_sampling(&mut self, at: usize, now: Mono) {
+        let slot = &mut self.slots[at];
+        let Some(view) = &slot.view else { return };
+        let rules = &view.settings.sampling;
+        if let Some(wide) = &mut slot.wide {
+            wide.window.set_weights(&rules.weights);
+        }
+        match rules.when {
+            Sampling::Auto if !view.wide => drop(self.turning.remove(&at)),
+            Sampling::Auto => {}
+            when => match slot.switch.on_tick(when, &rules.limits(), 0, 0, now) {
+                Some(change) => {
+                    let crowd = Crowd { rate: 0, viewers: slot.viewers };
+                    self.turning.insert(at, (change, crowd));
+                }
+                None => drop(self.turning.remove(&at)),
+            },
+        }
+        if slot.switch.is_wide() || when_is_set(rules.when) {
+            self.watch_crowd(at, now);
+        }
+    }
+
+    /// Rooms that turn, and winners whose turn has come, before anything else of the batch.
+    pub(super) fn seal_wide(&mut self, draft: &mut Draft) {
+        for (at, (change, crowd)) in std::mem::take(&mut self.turning) {
+            match change {
+                Change::Widen => self.seal_switch(draft, at, Body::Wide(crowd)),
+                Change::Narrow if planted(61) || self.end_window(at) => {
+                    self.seal_line(draft, at);
+                    self.seal_switch(draft, at, Body::Narrow(crowd));
+                }
+                // Somebody in the line is still being judged.
+                Change::Narrow => drop(self.turning.insert(at, (change, crowd))),
+            }
+        }
+        for at in std::mem::take(&mut self.lines) {
+            self.seal_line(draft, at);
+        }
+    }
+
+    fn seal_switch(&mut self, draft: &mut Draft, at: usize, body: Body) {
+        let room = self.slots[at].room.clone();
+        let Some(view) = self.drafted(draft, at) else { return };
+        let sampled = matches!(body, Body::Wide(_));
+        if view.wide == sampled {
+            return;
+        }
+        let cap = view.settings.sampling.cap();
+        self.push_private(draft, at, &room, |r| r.body = body);
+        let config = Config { sampled: Some(sampled), cap: Some(cap), ..Config::default() };
+        self.log_priority(draft, at, |r| r.body = Body::Config(config));
+    }
+
+    /// The last window before the room is narrow: everyone in it wins or goes. False: somebody in the line is being judged.
+    fn end_window(&mut self, at: usize) -> bool {
+        let now = self.clock.0;
+        let slot = &mut self.slots[at];
+        let policy = slot.view.as_ref().map_or(Policy::Off, |view| view.settings.moderation_policy);
+        let Some(wide) = &mut slot.wide else { return true };
+        if wide.line.iter().any(|s| matches!(s.judged, Judged::Waits { .. })) {
+            return false;
+        }
+        if let Some(closes) = wide.closes.take() {
+            self.closing.remove(&(closes, at));
+        }
+        let winners = wide.window.finish(now);
+        let gone = wide.window.take_gone();
+        for winner in winners {
+            if needs_verdict(policy) {
+                // Nobody may wait behind the switch, and nothing unjudged may pass it.
+                let raw = winner.candidate.record().clone();
+                self.tell_fate(at, raw);
+            } else {
+                self.stand_in_line(at, winner);
+            }
+        }
+        for raw in gone {
+            self.tell_fate(at, raw);
+        }
+        true
+    }
+
+    // ---- the window ----
+
+    /// A raw comment is durable.
+    pub(super) fn offer(&mut self, record: &Arc<Record>) {
+        let now = self.clock.0;
+        let Some(&at) = record.room.as_ref().and_then(|room| self.index.get(room)) else { return };
+        if !self.slots[at].is_wide() {
+            // Its room turned narrow in the batch it came with, which is sealed before it: it cannot be raw then.
+            return self.tell_fate(at, record.clone());
+        }
+        let Some(wide) = &mut self.slots[at].wide else { return };
+        let (Body::Comment(comment), Some(user)) = (&record.body, &record.user) else { return };
+        if let Some(answered) = comment.reply_to {
+            wide.window.raise(answered, 1, 0);
+        }
+        let addressee = wide.known.addressee(comment);
+        wide.known.said(user, &comment.display, now);
+        let Some(candidate) = Candidate::new(record.clone(), addressee, now) else { return };
+        let offered = wide.window.offer(candidate, now);
+        if matches!(offered, Offered::Held | Offered::ByRight) {
+            wide.undecided.insert(record.event_id());
+        }
+        let gone = wide.window.take_gone();
+        if wide.closes.is_none() && !wide.window.is_empty() {
+            wide.closes = Some(now + WINDOW);
+            self.closing.insert((now + WINDOW, at));
+        }
+        for raw in gone {
+            self.tell_fate(at, raw);
+        }
+        if matches!(offered, Offered::Folded | Offered::Lost) {
+            self.tell_fate(at, record.clone());
+        }
+    }
+
+    fn close_window(&mut self, at: usize, now: Mono) {
+        let number = self.log_now(self.clock.1).0 / WINDOW.as_millis() as u64;
+        let slot = &mut self.slots[at];
+        let Some(wide) = &mut slot.wide else { return };
+        if wide.window.number() + NUMBERS_BEHIND < number {
+            wide.window.skip_to(number);
+        }
+        let winners = wide.window.close(now);
+        let gone = wide.window.take_gone();
+        wide.closes = (!wide.window.is_empty()).then(|| now + WINDOW);
+        if let Some(closes) = wide.closes {
+            self.closing.insert((closes, at));
+        }
+        for winner in winners {
+            self.stand_in_line(at, winner);
+        }
+        for raw in gone {
+            self.tell_fate(at, raw);
+        }
+    }
+
+    /// Puts a winner at the end of its room's line, asking for its verdict where the policy wants one.
+    fn stand_in_line(&mut self, at: usize, winner: Winner) {
+        let slot = &mut self.slots[at];
+        let (Some(view), Some(wide)) = (&slot.view, &mut slot.wide) else { return };
+        let window = WindowNumber(wide.window.number());
+        let policy_version = view.policy_version;
+        let mut judged = Judged::Ready { verdict: Verdict::Unjudged, policy_version };
+        if needs_verdict(view.settings.moderation_policy) {
+            let (tag, deadline) = (WINNER_TAG | self.winner_tags, self.clock.0 + self.settings.verdict_within);
+            self.winner_tags += 1;
+            judged = Judged::Waits { tag, deadline };
+            self.judged_winners.insert(tag, (at, deadline));
+            let Body::Comment(comment) = &winner.candidate.record().body else { return };
+            let (room, text) = (slot.room.clone(), comment.text.clone());
+            self.out.push_back(Output::NeedVerdict { tag, room, text, deadline });
+        }
+        wide.line.push_back(Standing { winner, window, judged });
+        self.lines.insert(at);
+    }
+
+    /// The classifier's word on a winner. True when it was one of ours.
+    pub(super) fn judge_winner(&mut self, tag: Tag, verdict: Option<Verdict>) -> bool {
+        let Some((at, _)) = self.judged_winners.remove(&tag) else { return tag & WINNER_TAG > 0 };
+        let slot = &mut self.slots[at];
+        let (Some(view), Some(wide)) = (&slot.view, &mut slot.wide) else { return true };
+        let is_it = |s: &&mut Standing| matches!(s.judged, Judged::Waits { tag: its, .. } if its == tag);
+        let Some(standing) = wide.line.iter_mut().find(is_it) else { return true };
+        let strict = view.settings.moderation_policy == Policy::PreModerateStrict;
+        let by_lot = !standing.winner.by_right;
+        standing.judged = match verdict {
+            Some(Verdict::Block) => Judged::Blocked,
+            None if strict => Judged::Blocked,
+            verdict => {
+                Judged::Ready { verdict: verdict.unwrap_or(Verdict::Unjudged), policy_version: view.policy_version }
+            }
+        };
+        let next = if standing.judged == Judged::Blocked && by_lot { wide.window.draw(1) } else { Vec::new() };
+        self.lines.insert(at);
+        for winner in next {
+            self.stand_in_line(at, winner);
+        }
+        true
+    }
+
+    /// Gives ids to the head of a room's line, a whole window at a time: nothing is picked of one that is not.
+    fn seal_line(&mut self, draft: &mut Draft, at: usize) {
+        loop {
+            let Some(wide) = &mut self.slots[at].wide else { return };
+            let Some(window) = wide.line.front().map(|head| head.window) else { return };
+            let mut mates = wide.line.iter().take_while(|standing| standing.window == window);
+            if mates.any(|standing| matches!(standing.judged, Judged::Waits { .. })) {
+                return;
+            }
+            let standing = wide.line.pop_front().expect("it was looked at");
+            if self.seal_winner(draft, at, &standing) {
+                draft.winners.push((at, standing));
+            } else {
+                self.tell_fate(at, standing.winner.candidate.record().clone());
+            }
+        }
+    }
+
+    /// Whether the winner was given an id: it was not when its author was banned, or it was taken back, since it was said.
+    fn seal_winner(&self, draft: &mut Draft, at: usize, standing: &Standing) -> bool {
+        let raw = standing.winner.candidate.record();
+        let Some(view) = draft.views.get(&at).or(self.slots[at].view.as_ref()) else { return false };
+        let author = standing.winner.candidate.author();
+        if (view.is_banned(author, draft.ts) && !planted(62))
+            || (view.is_retracted(raw.event_id(), Some(author)) && !planted(63))
+            || may_comment(&view.settings).is_err()
+        {
+            return false;
+        }
+        let Judged::Ready { verdict, policy_version } = standing.judged else { return false };
+        let strict = view.settings.moderation_policy == Policy::PreModerateStrict;
+        if strict && (verdict != Verdict::Allow || policy_version != view.policy_version) {
+            return false;
+        }
+        let Body::Comment(comment) = &raw.body else { return false };
+        let (room, version) = (self.slots[at].room.clone(), view.policy_version);
+        let won = Won {
+            window: standing.window,
+            of: 0,
+            weight: standing.winner.weight,
+            repeats: standing.winner.repeats,
+            by_right: standing.winner.by_right,
+            addressee: standing.winner.candidate.addressee().cloned(),
+        };
+        let record = draft.push(Some(&room), |r| {
+            r.user = raw.user.clone();
+            r.client_msg_id = raw.client_msg_id.clone();
+            r.verdict = verdict;
+            r.policy_version = version;
+            r.source = Some(Source { log: RAW.into(), id: raw.event_id() });
+            r.body = Body::Comment(Comment { won: Some(Box::new(won)), ..comment.clone() });
+        });
+        draft.won.insert((at, raw.event_id()), record.event_id());
+        true
+    }
+
+    /// A batch failed: its winners stand at the head of their lines again, in order.
+    pub(super) fn stand_again(&mut self, winners: Vec<(usize, Standing)>) {
+        for (at, standing) in winners.into_iter().rev().filter(|_| !planted(64)) {
+            if let Some(wide) = &mut self.slots[at].wide {
+                wide.line.push_front(standing);
+                self.lines.insert(at);
+            }
+        }
+    }
+
+    /// `record`: what was said, or what it was shown as.
+    fn tell_fate(&mut self, at: usize, record: Arc<Record>) {
+        let shown = record.raw_id();
+        let raw_id = shown.unwrap_or(record.event_id());
+        if let Some(wide) = &mut self.slots[at].wide {
+            wide.decided(raw_id);
+        }
+        let fate = if shown.is_some() { Fate::Shown(record.event_id()) } else { Fate::NotShown };
+        self.out.push_back(Output::Fate { raw_id, record, fate });
+    }
+
+    // ---- what the log says ----
+
+    /// The effect on wide rooms of one valid record, live and in recovery, after the room's view took it in.
+    pub(super) fn take_in_wide(&mut self, at: usize, record: &Arc<Record>) {
+        let live = self.epoch.is_some();
+        let now = self.clock.0;
+        match &record.body {
+            Body::Wide(_) => {
+                self.slots[at].switch.set(true);
+                if live {
+                    self.open_window(at);
+                }
+            }
+            Body::Narrow(_) => {
+                self.slots[at].switch.set(false);
+                self.recovered.remove(&at);
+            }
+            Body::Retract(retract) => {
+                let Some(wide) = &mut self.slots[at].wide else { return };
+                wide.window.retract(&retract.target);
+                for raw in wide.window.take_gone() {
+                    self.tell_fate(at, raw);
+                }
+            }
+            Body::Room(_) if live => self.obey_sampling(at, now),
+            Body::Comment(_) => {
+                if record.raw_id().is_none() && live {
+                    self.slots[at].said += 1;
+                    self.watch_crowd(at, now);
+                }
+                if live && record.raw_id().is_some() {
+                    self.tell_fate(at, record.clone());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The room is wide from here on, or again after a crash.
+    fn open_window(&mut self, at: usize) {
+        let now = self.clock.0;
+        let (seed, hasher) = (self.lottery_seed(), self.hasher);
+        let slot = &mut self.slots[at];
+        slot.switch.set(true);
+        let wide = slot.wide.get_or_insert_with(|| Box::new(Wide::new(hasher, now)));
+        let Some(view) = &slot.view else { return };
+        assert!(wide.window.is_empty() || planted(61), "a window is empty when its room is narrow");
+        let seed = seed ^ crate::routing::stable_hash(slot.room.as_str().as_bytes());
+        let weights = view.settings.sampling.weights.clone();
+        let number = wide.window.number();
+        wide.window = Window::new(window::Settings { weights, ..self.settings.window.clone() }, seed);
+        wide.window.skip_to(number + 1);
+        for record in view.recent.iter() {
+            if let (Body::Comment(comment), Some(user)) = (&record.body, &record.user) {
+                wide.known.shown(record.event_id(), user);
+                wide.known.said(user, &comment.display, now);
+            }
+        }
+        self.watch_crowd(at, now);
+    }
+
+    /// A comment of either road, whose text may be erased.
+    pub(super) fn take_in_said(&mut self, at: usize, record: &Record) {
+        let (now, hasher) = (self.clock.0, self.hasher);
+        let slot = &mut self.slots[at];
+        if record.is_raw() || record.raw_id().is_some() {
+            slot.wide.get_or_insert_with(|| Box::new(Wide::new(hasher, now)));
+        }
+        let Some(wide) = &mut slot.wide else { return };
+        let id = record.event_id();
+        if record.is_raw() {
+            wide.raw.push_back(id);
+            if wide.raw.len() > RAW_IDS_MAX {
+                wide.raw.pop_front();
+            }
+            return;
+        }
+        if let Some(user) = &record.user {
+            wide.known.shown(id, user);
+        }
+        if let Some(raw_id) = record.raw_id() {
+            wide.won.insert(raw_id, id);
+            if let Body::Comment(Comment { won: Some(won), .. }) = &record.body {
+                // No later window has the number of one that was shown.
+                wide.window.skip_to(won.window.0 + 1);
+            }
+            if wide.won.len() > WON_MAX {
+                wide.won.pop_first();
+            }
+        }
+    }
+
+    /// Recovery: what was said lately may still win, but for what its author has followed by something shown.
+    pub(super) fn recover_said(&mut self, at: usize, record: &Record) {
+        if record.is_raw() {
+            if !matches!(record.body, Body::Comment(_)) {
+                return;
+            }
+            let carry = self.settings.window.carry;
+            let said = self.recovered.entry(at).or_default();
+            said.push_back(Arc::new(record.clone()));
+            while said.len() > RECOVERED_MAX || said.front().is_some_and(|old| record.ts.since(old.ts) >= carry) {
+                said.pop_front();
+            }
+        } else if let Some(said) = self.recovered.get_mut(&at)
+            && !planted(65)
+        {
+            let shown = record.raw_id().unwrap_or(record.event_id());
+            said.retain(|raw| raw.user != record.user || raw.event_id() > shown);
+        }
+    }
+
+    /// Recovery: the room turned narrow, and whoever waited won or went.
+    pub(super) fn recover_narrow(&mut self, record: &Record) {
+        if let (Body::Narrow(_), Some(at)) = (&record.body, record.room.as_ref().and_then(|room| self.index.get(room)))
+        {
+            self.recovered.remove(at);
+        }
+    }
+
+    /// The owner begins: rooms that are wide go on, and what was said last is offered again.
+    pub(super) fn start_wide(&mut self) {
+        let now = self.clock.0;
+        for at in 0..self.slots.len() {
+            let Some(view) = &self.slots[at].view else { continue };
+            let (wide, when) = (view.wide, view.settings.sampling.when);
+            if wide {
+                self.open_window(at);
+            }
+            if wide || when_is_set(when) {
+                self.obey_sampling(at, now);
+            }
+        }
+        let carry = self.settings.window.carry;
+        for (_, said) in std::mem::take(&mut self.recovered) {
+            for raw in said {
+                if self.ts.since(raw.ts) < carry {
+                    self.offer(&raw);
+                }
+            }
+        }
+    }
+
+    /// The owner's own, so that nobody outside can foresee a lot.
+    fn lottery_seed(&self) -> u64 {
+        let epoch = self.epoch.map_or(0, |epoch| u64::from(epoch.value()));
+        self.settings.seed ^ epoch.rotate_left(40)
+    }
+
+    // ---- reactions ----
+
+    /// A reaction lifts what waits in a window; elsewhere it changes nothing.
+    pub(super) fn react(&mut self, react: &React, wall: Wall) -> Answer {
+        let log_now = self.log_now(wall);
+        let done = Answer::Done { event_id: None };
+        let Some(&at) = self.index.get(&react.room) else { return done };
+        let slot = &mut self.slots[at];
+        if slot.view.as_ref().is_some_and(|view| view.is_banned(&react.user, log_now)) {
+            return banned();
+        }
+        let Some(wide) = &mut slot.wide else { return done };
+        let others = wide.window.author_of(react.target).is_some_and(|author| *author != react.user);
+        if others
+            && wide.n_reacted < REACTIONS_MAX
+            && wide.reacted.entry(react.target).or_default().insert(react.user.clone())
+        {
+            wide.n_reacted += 1;
+            wide.window.raise(react.target, 0, 1);
+        }
+        done
+    }
+
+    /// A retract of what was said in a wide room, told in the way of what became of it.
+    pub(super) fn retract_of(&self, draft: &Draft, at: usize, target: RetractTarget) -> (RetractTarget, bool) {
+        let RetractTarget::Event(id) = target else { return (target, false) };
+        let (won, is_raw) = self.slots[at].of_raw(id);
+        match won.or(draft.won.get(&(at, id)).copied()) {
+            Some(event_id) => (RetractTarget::Event(event_id), false),
+            None => (target, is_raw),
+        }
+    }
+}
+
+fn needs_verdict(policy: Policy) -> bool {
+    matches!(policy, Policy::PreModerate | Policy::PreModerateStrict)
+}
+
+fn when_is_set(when: Sampling) -> bool {
+    when != Sampling::Auto
+}
