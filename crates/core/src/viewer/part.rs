@@ -108,10 +108,13 @@ impl Windows {
         let mut run: Vec<(u64, Lot)> = Vec::new();
         for (place, lot) in events {
             let Some(lot) = lot else { continue };
-            if run.last().is_some_and(|(_, last)| last.window != lot.window) {
+            if run.last().is_some_and(|(_, last)| (last.window, last.of) != (lot.window, lot.of)) {
                 all.close(&mut run);
             }
             run.push((place, lot));
+            if run.len() == lot.of as usize {
+                all.close(&mut run);
+            }
         }
         all.close(&mut run);
         all
@@ -262,6 +265,13 @@ mod tests {
         ] {
             assert_eq!((broken_end(&page(script)), broken_start(&page(script))), (end, start), "{script}");
         }
+    }
+
+    #[test]
+    fn a_number_that_comes_again_is_another_window() {
+        let again = (0..4).map(|n| (n, Some(lot(1, 4)))).chain((4..7).map(|n| (n, Some(lot(1, 3)))));
+        let all = given(&mut Windows::gather(again), &reader(3));
+        assert!(all.len() == 2 && all[0] < 4 && all[1] >= 4, "{all:?}");
     }
 
     #[test]
