@@ -53,14 +53,14 @@ pub struct WindowNumber(pub u64);
 /// `cap_milli`: comments a thousand seconds; `window_ms`: the window's length. The sum over consecutive windows of any
 /// length differs from `cap × time` by less than one.
 pub fn quota(viewer: ViewerKey, window: WindowNumber, cap_milli: u64, window_ms: u64) -> usize {
-    const UNIT: u128 = 1_000_000;
-    let a_window = u128::from(cap_milli) * u128::from(window_ms);
-    if a_window % UNIT == 0 {
+    const UNIT: u64 = 1_000_000;
+    let a_window = cap_milli * window_ms;
+    if a_window.is_multiple_of(UNIT) {
         // The same in every window, whatever the phase.
         return ((a_window / UNIT) as usize).min(PICKS_MAX);
     }
-    let phase = u128::from(mix(viewer, WindowNumber(u64::MAX)) % UNIT as u64);
-    let given = |n: u64| (u128::from(n) * a_window + phase) / UNIT;
+    let phase = u128::from(mix(viewer, WindowNumber(u64::MAX)) % UNIT);
+    let given = |n: u64| (u128::from(n) * u128::from(a_window) + phase) / u128::from(UNIT);
     let n = (given(window.0 + 1) - given(window.0)) as usize;
     n.min(PICKS_MAX)
 }

@@ -125,6 +125,15 @@ impl Part {
     }
 }
 
+impl Plan {
+    /// How many of the places `given` are sent.
+    pub fn n_sent(&self, given: &[u64]) -> u64 {
+        let [_, promised, _, fresh] = self.parts;
+        let is_sent = |place: &&u64| promised.range().contains(place) || fresh.range().contains(place);
+        given.iter().filter(is_sent).count() as u64
+    }
+}
+
 impl Place {
     pub fn live(position: Position) -> Place {
         Place { position, catch_up: None }
@@ -246,12 +255,10 @@ impl<'r, P> Walk<'r, P> {
         })
     }
 
-    /// Winners of a plan that could be sent, and how many of the places `given`, ascending, are: what the viewer is spared is
-    /// the difference.
-    pub fn n_won(&self, plan: &Plan, given: &[u64]) -> (u64, u64) {
+    /// Winners of a plan that could be sent; what a viewer is spared are those less [`Plan::n_sent`].
+    pub fn n_won(&self, plan: &Plan) -> u64 {
         let [_, promised, _, fresh] = plan.parts;
-        let sent = given.iter().filter(|place| promised.range().contains(place) || fresh.range().contains(place));
-        (self.ring.won_in(promised.range()) + self.ring.won_in(fresh.range()), sent.count() as u64)
+        self.ring.won_in(promised.range()) + self.ring.won_in(fresh.range())
     }
 
     fn plan(&self, place: &Place) -> Step {

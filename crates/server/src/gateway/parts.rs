@@ -133,7 +133,8 @@ impl GivenAt {
 pub struct Parts<F> {
     cap: Cap,
     now: Mono,
-    plans: Vec<(Plan, Windows)>,
+    /// With the winners of each that could be sent.
+    plans: Vec<(Plan, Windows, u64)>,
     /// By plan, what rides along, and what is given.
     known: HashMap<Vec<u64>, usize, Seeded>,
     frames: Vec<F>,
@@ -177,10 +178,10 @@ impl<F> Parts<F> {
         waited: Option<GivenAt>,
         make: impl FnOnce(&[u64]) -> F,
     ) -> Part {
-        let at = match self.plans.iter().position(|(known, _)| known == plan) {
+        let at = match self.plans.iter().position(|(known, ..)| known == plan) {
             Some(at) => at,
             None => {
-                self.plans.push((*plan, walk.winners(plan)));
+                self.plans.push((*plan, walk.winners(plan), walk.n_won(plan)));
                 self.plans.len() - 1
             }
         };
@@ -199,7 +200,7 @@ impl<F> Parts<F> {
             _ => windows.pick(reader, &mut key),
         }
         let given = &key[2..];
-        let (won, n_given) = walk.n_won(plan, given);
+        let (won, n_given) = (self.plans[at].2, plan.n_sent(given));
         let frame = match self.known.get(&key[..]) {
             Some(frame) => *frame,
             None => {

@@ -806,7 +806,7 @@ impl Worker {
                     tour_walk.winners(&plan).pick(&parts::reader(who, taste, cap), &mut given);
                 }
                 let skipped = tour_walk.passed_over(&plan, &given);
-                let (n_won, n_given) = tour_walk.n_won(&plan, &given);
+                let (n_won, n_given) = (tour_walk.n_won(&plan), plan.n_sent(&given));
                 if let Some(skipped) = &skipped {
                     events.push(said::skipped_event(&room.id, skipped));
                 }
