@@ -34,6 +34,8 @@ pub const ALL: &[(u32, &str)] = &[
     (31, "the ring answers a cursor from below its floor"),
     (32, "a page put before a ring loses its edge: the event next to the floor"),
     (33, "a ring begun anew is taken for whole: what came while it was out of touch is not read"),
+    (34, "a viewer is given a part of a window that is not whole"),
+    (35, "picks of a wide room that came too late are not told"),
     (41, "the likes of a frame that comes twice are counted twice"),
     (42, "the likes of a failed batch are forgotten"),
     (43, "a tally holds what was added instead of the totals"),

@@ -1,11 +1,162 @@
-//! What an operator may take from viewers of sampled rooms, by the real binary.
+//! A room that says more than anyone reads, by the real binary: what each viewer is given of it, on every rung and again after a
+//! resume, held against the windows that the log has.
 
-use std::time::Instant;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::processes::metric;
 use crate::support::{LIMIT, Server};
+use crate::viewer::{RUNGS, Rung, Viewer, ids};
+
+const ROOM: &str = "wide";
+const SPEAKERS: usize = 4;
+const AUTHORS: usize = 60;
+const GOALS: u64 = 5;
+
+fn open(server: &Server, rung: Rung, cursor: u64, token: &str) -> Viewer {
+    let cursor = cursor.to_string();
+    Viewer::open(server, rung, ROOM, Some(&cursor), Some(token)).unwrap_or_else(|a| panic!("{rung:?}: {a:?}"))
+}
+
+fn goal(server: &Server, token: &str, n: u64) -> u64 {
+    let body = json!({"match_id": "m", "event_id": format!("e{n}"), "provider": "desk", "kind": "goal",
+        "score": {"home": n, "away": 0}, "minute": "1"});
+    let path = format!("/v1/score-event?room={ROOM}");
+    let answer = server.http().call("POST", &path, Some(token), Some(&body)).expect("an answer");
+    assert_eq!(answer.status, 202, "{:?}", answer.json);
+    answer.json["event_id"].as_u64().expect("an id")
+}
+
+/// Speaks as many, on connections of its own, until told to stop; every comment is acknowledged.
+fn speak(server: &Server, token: &str, speaker: usize, over: &AtomicBool, said: &AtomicU64) {
+    let mut http = server.http();
+    let mut n = 0;
+    while !over.load(Ordering::Relaxed) {
+        let author = format!("author-{speaker}-{}", n % AUTHORS);
+        let body = json!({"client_msg_id": format!("{speaker}-{n}"), "body": format!("{n} of {speaker}"), "as": {"id": author}});
+        let path = format!("/v1/rooms/{ROOM}/comments");
+        let answer = http.call("POST", &path, Some(token), Some(&body)).expect("an answer");
+        assert_eq!(answer.status, 200, "{:?}", answer.json);
+        said.fetch_add(1, Ordering::Relaxed);
+        n += 1;
+    }
+}
+
+/// Comments by window, of those that are winners, as the log has them.
+fn windows(server: &Server, token: &str) -> BTreeMap<u64, u64> {
+    let lines = server.export(ROOM, token);
+    let won = |line: &Value| Some((line["event_id"].as_u64()?, line["window"].as_u64()?));
+    lines.iter().filter_map(won).collect()
+}
+
+fn comments(events: &[Value]) -> Vec<u64> {
+    let comments = events.iter().filter(|e| e["type"] == "comment");
+    comments.map(|e| e["event_id"].as_u64().expect("an id")).collect()
+}
+
+fn scores(events: &[Value]) -> Vec<u64> {
+    events.iter().filter(|e| e["type"] == "score_event").map(|e| e["event_id"].as_u64().expect("an id")).collect()
+}
+
+fn wide_room(args: &[&str]) {
+    let server = Server::start(args, &[]);
+    let backend = server.token("backend", &["backend"]);
+    let operator = server.token("op", &["region-ops"]);
+    server.put_room(ROOM, &operator, json!({"title": "Wide", "sampling": "always", "state": "live", "matches": ["m"]}));
+    let (ann, bob) = (server.token("ann", &["viewer"]), server.token("bob", &["viewer"]));
+    let begun = {
+        let mut first = open(&server, Rung::WebSocket, 0, &ann);
+        let hello = first.next().expect("hello");
+        assert_eq!((&hello["config"]["sampled"], &hello["config"]["cap"]), (&json!(true), &json!(5)), "{hello}");
+        hello["cursor"].as_u64().expect("a cursor")
+    };
+    let mut viewers: Vec<Viewer> = RUNGS.into_iter().map(|rung| open(&server, rung, begun, &ann)).collect();
+    viewers.push(open(&server, Rung::WebSocket, begun, &bob));
+    let (over, said) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (goals, broken) = std::thread::scope(|scope| {
+        for speaker in 0..SPEAKERS {
+            let (server, backend, over, said) = (&server, &backend, &over, &said);
+            scope.spawn(move || speak(server, backend, speaker, over, said));
+        }
+        // One whose connection breaks again and again.
+        let broken = scope.spawn(|| {
+            let (mut cursor, mut seen) = (begun, Vec::new());
+            loop {
+                let mut viewer = open(&server, Rung::WebSocket, cursor, &ann);
+                let some = viewer.until(|e| e["type"] == "score_event");
+                seen.extend(some.into_iter().filter(|e| e["type"] != "hello"));
+                cursor = *ids(&seen).last().expect("an event");
+                if scores(&seen).len() as u64 == GOALS {
+                    return seen;
+                }
+            }
+        });
+        let mut goals = Vec::new();
+        let began = Instant::now();
+        for n in 1..=GOALS {
+            // The windows between two goals are what the test is about.
+            while said.load(Ordering::Relaxed) < n * 300 {
+                assert!(began.elapsed() < LIMIT, "only {} were said", said.load(Ordering::Relaxed));
+                std::thread::yield_now();
+            }
+            goals.push(goal(&server, &backend, n));
+        }
+        over.store(true, Ordering::Relaxed);
+        (goals, broken.join().expect("the resuming viewer ended well"))
+    });
+    let last = *goals.last().expect("a goal");
+    let seen: Vec<Vec<Value>> = viewers.iter_mut().map(|viewer| viewer.until_id(last)).collect();
+    let of = windows(&server, &backend);
+    for (who, seen) in seen.iter().chain([&broken]).enumerate() {
+        assert_eq!(scores(seen), goals, "viewer {who}: every score, once, in order");
+        assert!(seen.iter().all(|e| e["type"] != "skipped"), "viewer {who} was told of comments passed over");
+        let given = comments(seen);
+        assert!(given.is_sorted_by(|a, b| a < b), "viewer {who}: ids never go back");
+        // A window is a fifth of a second, and the cap is five.
+        let mut by_window = BTreeMap::<u64, u32>::new();
+        for id in &given {
+            *by_window.entry(of[id]).or_default() += 1;
+        }
+        assert!(by_window.values().all(|n| *n <= 1), "viewer {who}: {by_window:?}");
+        let shown: BTreeSet<u64> = of.iter().filter(|(id, _)| **id < last).map(|(_, window)| *window).collect();
+        assert_eq!(
+            by_window.keys().copied().collect::<BTreeSet<_>>(),
+            shown,
+            "viewer {who} is given one of every window"
+        );
+    }
+    let (ann_ws, bob_ws) = (comments(&seen[0]), comments(&seen[3]));
+    assert_eq!((&ann_ws, &ann_ws), (&comments(&seen[1]), &comments(&seen[2])), "the same on every rung");
+    assert_eq!(ann_ws, comments(&broken), "and however often the connection broke");
+    assert_ne!(ann_ws, bob_ws, "and each viewer has its own");
+    for rung in RUNGS {
+        let mut again = open(&server, rung, begun, &ann);
+        let all = again.until_id(last);
+        assert_eq!((comments(&all), scores(&all)), (ann_ws.clone(), goals.clone()), "{rung:?} again, from the start");
+        if rung != Rung::Poll {
+            assert_eq!((&all[0]["type"], &all[0]["comments"]), (&json!("hello"), &json!("some")));
+        }
+    }
+    let end = Instant::now() + LIMIT;
+    let sampled = || metric(&server, "grandstand_gateway_sampled_total{lane=\"comment\",hop=\"walk\"}");
+    while sampled() == 0 {
+        assert!(Instant::now() < end, "what is not picked is never counted");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn each_viewer_of_a_wide_room_has_a_part_of_its_own_on_every_rung_and_after_every_resume() {
+    wide_room(&[]);
+}
+
+#[test]
+fn gateway_processes_give_a_viewer_the_same_part() {
+    wide_room(&["--gateways", "2"]);
+}
 
 #[test]
 fn an_operator_lowers_the_cap_of_sampled_rooms_for_a_while_and_it_is_written_down() {
