@@ -24,7 +24,7 @@ use crate::time::{Mono, Wall};
 
 /// Likes of one operation.
 pub const PER_OP_MAX: u32 = 50;
-/// Kinds that a room counts; a further one is refused.
+/// Kinds that a room counts, the plain one among them; a further one is refused.
 pub const KINDS_MAX: usize = 8;
 /// Likes a second of one user in one room, where the room does not say otherwise.
 pub const RATE: u32 = 20;
@@ -33,7 +33,7 @@ pub const RATE_MAX: u32 = 1_000;
 const BURST_SECONDS: u32 = 5;
 /// Between two hand-overs of a gateway, and between two tallies of an owner.
 pub const TICK: Duration = Duration::from_millis(100);
-/// (room, kind, user) of one round: at 26 bytes an entry a frame is below 2 MiB.
+/// (room, kind, user) of one round: at 26 bytes an entry (short names in few rooms) a frame is below 2 MiB, at 232, the most, below 16.
 pub const ENTRIES_MAX: usize = 65_536;
 /// Users whose rate is remembered; each is forgotten when its likes are paid for.
 pub const METERED_MAX: usize = 262_144;
@@ -62,6 +62,18 @@ pub fn highest(one: &Totals, other: &Totals) -> Totals {
         *known = (*known).max(*total);
     }
     all.into_iter().collect()
+}
+
+/// Whether likes of `kind` count in a room that has these kinds, each named once. The plain one always does: viewers choose the
+/// others, and none of them is to take its place.
+pub fn has_place<'k>(kind: &LikeKind, kinds: impl IntoIterator<Item = &'k LikeKind>) -> bool {
+    let plain = LikeKind::plain();
+    let (mut is_known, mut n_others) = (*kind == plain, 0);
+    for known in kinds {
+        is_known |= known == kind;
+        n_others += usize::from(*known != plain);
+    }
+    is_known || n_others < KINDS_MAX - 1
 }
 
 /// One room's likes of one round: for each kind, who gave how many. Kinds and users in order.
@@ -109,11 +121,16 @@ pub struct Meter {
     rates: HashMap<u64, Gcra, Seeded>,
     /// When it holds so many, the idle ones are forgotten.
     sweep_at: usize,
+    /// A full table was looked through and is not before this time again.
+    full_until: Mono,
 }
+
+/// A look through a full table is 262 144 looks: not for each refused like.
+const FULL_FOR: Duration = Duration::from_secs(1);
 
 impl Meter {
     pub fn new(hasher: Seeded) -> Meter {
-        Meter { rates: HashMap::with_hasher(hasher), sweep_at: 1_024 }
+        Meter { rates: HashMap::with_hasher(hasher), sweep_at: 1_024, full_until: Mono(0) }
     }
 
     /// Takes all of `n` or nothing.
@@ -130,8 +147,12 @@ impl Meter {
     fn rate(&mut self, room: &RoomId, user: &UserId, now: Mono) -> Option<&mut Gcra> {
         let key = stable_hash(room.as_str().as_bytes()) ^ stable_hash(user.as_str().as_bytes()).rotate_left(1);
         if self.rates.len() >= self.sweep_at && !self.rates.contains_key(&key) {
+            if now < self.full_until {
+                return None;
+            }
             self.rates.retain(|_, rate| !rate.is_idle(now));
             if self.rates.len() >= METERED_MAX {
+                self.full_until = now + FULL_FOR;
                 return None;
             }
             // Twice what is left, so that sweeping costs each user a fixed number of looks.
@@ -254,7 +275,10 @@ mod tests {
 
     use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 
-    use super::{ENTRIES_MAX, Gatherer, Meter, NotTaken, PER_OP_MAX, Round, Sender, Totals, highest, limit};
+    use super::{
+        ENTRIES_MAX, Gatherer, METERED_MAX, Meter, NotTaken, PER_OP_MAX, Round, Sender, Totals, has_place, highest,
+        limit,
+    };
     use crate::hash::Seeded;
     use crate::names::{LikeKind, RoomId, UserId};
     use crate::time::Mono;
@@ -310,6 +334,32 @@ mod tests {
         assert_eq!(sender.unsettled().map(|f| f.from).collect::<Vec<_>>(), [Some((9, 3))]);
         sender.settled(1);
         assert_eq!(sender.unsettled().count(), 1);
+    }
+
+    #[test]
+    fn the_plain_kind_has_a_place_whatever_others_viewers_chose() {
+        let names = ["a", "b", "c", "d", "e", "f", "g", "h", "like"].map(kind);
+        assert!(has_place(&kind("g"), &names[..6]));
+        assert!(!has_place(&kind("h"), &names[..7]), "the last place is the plain one's");
+        assert!(has_place(&kind("like"), &names[..7]));
+        assert!(has_place(&kind("a"), &names[..7]), "one that is there stays");
+        assert!(has_place(&kind("like"), &names[..8]), "in a room from before this rule too");
+    }
+
+    #[test]
+    fn a_full_meter_is_looked_through_once_a_second() {
+        let mut meter = Meter::new(Seeded(1));
+        // One a second and fifty at once: after fifty a user is idle again fifty seconds later.
+        let limit = limit(1, Duration::ZERO);
+        for n in 0..METERED_MAX {
+            meter.take(&room("a"), &user(n), 50, limit, Mono(0)).unwrap();
+        }
+        let second = |n: u64| Mono(n * 1_000_000);
+        assert_eq!(meter.take(&room("a"), &user(METERED_MAX), 1, limit, second(49)), Err(NotTaken::Full));
+        assert_eq!(meter.full_until, second(50));
+        assert_eq!(meter.take(&room("a"), &user(METERED_MAX), 1, limit, Mono(49_900_000)), Err(NotTaken::Full));
+        assert_eq!(meter.full_until, second(50), "nothing was looked through again");
+        assert_eq!(meter.take(&room("a"), &user(METERED_MAX), 1, limit, second(120)), Ok(()));
     }
 
     #[test]

@@ -310,9 +310,12 @@ fn kinds_beyond_those_a_room_counts_are_not_counted() {
     stage.tick();
     stage.take(frame(None, &likes));
     stage.tick();
+    assert_eq!(stage.owner.uncounted().kind, 5);
+    stage.take(frame(None, &[("a", "like", "u", 1)]));
+    stage.tick();
     let view = stage.owner.room(&room("a")).unwrap();
     assert_eq!(view.likes.len(), KINDS_MAX);
-    assert_eq!(stage.owner.uncounted().kind, 4);
+    assert_eq!(stage.total("a", "like"), 1, "the plain kind has a place of its own");
     assert_eq!(stage.total("a", "k00"), 2);
 }
 

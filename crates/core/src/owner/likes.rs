@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::hash::Seeded;
-use crate::likes::{self, Counted, Frame, KINDS_MAX, Meter, SENDERS_MAX, Totals};
+use crate::likes::{self, Counted, Frame, Meter, SENDERS_MAX, Totals};
 use crate::names::{LikeKind, RoomId};
 use crate::owner::Owner;
 use crate::owner::answer::Output;
@@ -195,10 +195,9 @@ impl Owner {
         let added = sealed.rooms.entry(at).or_default();
         let counting = &mut self.counting;
         for (kind, users) in &likes.kinds {
-            let is_known = |(known, _): &(LikeKind, u64)| known == kind;
-            let n_new = added.keys().filter(|k| !view.likes.iter().any(|(known, _)| known == *k)).count();
-            let counts =
-                view.likes.iter().any(is_known) || added.contains_key(kind) || view.likes.len() + n_new < KINDS_MAX;
+            let in_log = view.likes.iter().map(|(kind, _)| kind);
+            let is_new = |kind: &&LikeKind| !view.likes.iter().any(|(known, _)| known == *kind);
+            let counts = likes::has_place(kind, in_log.chain(added.keys().filter(is_new)));
             for (user, n) in users {
                 if !counts {
                     counting.uncounted.kind += u64::from(*n);

@@ -44,6 +44,8 @@ use crate::shedding;
 pub const VERSION: u32 = 6;
 /// The longest frame: the largest answer of control and room for its head.
 pub const FRAME_MAX: usize = 16 << 20;
+/// A round of likes of the longest names, each entry in a room of its own, is one frame.
+const _: () = assert!(grandstand_core::likes::ENTRIES_MAX * 240 < FRAME_MAX);
 const READ_BYTES: usize = 64 * 1024;
 
 /// Why bytes are no frame of ours.

@@ -482,7 +482,9 @@ impl Host {
                     flow.close();
                 }
             }
-            Up::Likes(frame) => deps.shard.take_likes(link.home(), frame),
+            // After its end it has no home to settle them with: the gateway sends them again.
+            Up::Likes(frame) if !link.gone.load(Ordering::Acquire) => deps.shard.take_likes(link.home(), frame),
+            Up::Likes(_) => {}
             Up::Pass { to, mail } => self.pass(link, to, mail),
             Up::Report(report) => {
                 let mut reported = link.reported();

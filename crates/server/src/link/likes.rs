@@ -60,7 +60,7 @@ impl LikeBox {
         if settings.state == RoomState::Closed {
             return Err(Refused::Room("the room is closed"));
         }
-        if totals.len() >= likes::KINDS_MAX && !totals.iter().any(|(kind, _)| kind == like.kind) {
+        if !likes::has_place(like.kind, totals.iter().map(|(kind, _)| kind)) {
             return Err(Refused::Kind);
         }
         let limit = likes::limit(settings.like_rate, Duration::ZERO);
@@ -123,7 +123,7 @@ mod tests {
         let closed = Room { state: RoomState::Closed, ..settings.clone() };
         assert_eq!(like(1, &plain, &closed, &none), Err(Refused::Room("the room is closed")));
         let many: Totals = (0..8).map(|n| (LikeKind::parse(&format!("k{n}")).unwrap(), 1)).collect();
-        assert_eq!(like(1, &plain, &settings, &many), Err(Refused::Kind));
+        assert_eq!(like(1, &LikeKind::parse("other").unwrap(), &settings, &many), Err(Refused::Kind));
         assert_eq!(rings.load(Ordering::Relaxed), 0);
         for n in [50, 50] {
             assert_eq!(like(n, &plain, &settings, &none), Ok(()));

@@ -196,7 +196,8 @@ impl Task {
             if self.state.stopping {
                 self.owner.hurry_tally();
             }
-            if self.state.likes_wait && self.owner.next_tally() <= mono {
+            // While a batch is away they wait where they are bounded.
+            if self.tally_is_due(mono) {
                 self.state.likes_wait = false;
                 self.owner.take_likes(Frame { from: None, round: self.likes.take(mono) }, mono, wall);
             }
@@ -229,11 +230,16 @@ impl Task {
         self.status.set_wide(self.owner.n_wide());
     }
 
+    fn tally_is_due(&self, now: Mono) -> bool {
+        self.state.likes_wait && self.state.in_flight_since.is_none() && self.owner.next_tally() <= now
+    }
+
     fn deadline(&self) -> Option<Instant> {
         let state = &self.state;
         let owner = self.owner.next_deadline().map(|at| Instant::now() + at.since(clock::mono()));
         let waiting = state.waiting.iter().map(|w| w.until).min();
-        let likes = state.likes_wait.then(|| Instant::now() + self.owner.next_tally().since(clock::mono()));
+        let likes = (state.likes_wait && state.in_flight_since.is_none())
+            .then(|| Instant::now() + self.owner.next_tally().since(clock::mono()));
         let lost = (!state.lost.is_empty()
             || state.senders.values().any(|s| s.settled.is_some())
             || state.site_told.values().any(|told| !*told))
