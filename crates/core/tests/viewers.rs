@@ -258,6 +258,7 @@ impl World {
             first_comment: comments.next().map(|e| (e.id, age(e))),
             n_comments,
             window: WINDOW,
+            wide_from: None,
         }
     }
 

@@ -93,7 +93,10 @@ pub enum Seen {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Begun {
     Live,
-    Resumed,
+    /// `some` of a wide room's comments: none up to `cut` follows, and nobody counts them.
+    Resumed {
+        cut: Option<Position>,
+    },
     /// `snapshot_required`.
     Snapshot,
 }

@@ -275,7 +275,16 @@ impl Process {
         let pseq = view.map(|v| v.pseq).unwrap_or_default();
         let window = view.map_or(300, |v| v.settings.resume_window_seconds);
         let epochs: Vec<EpochSpan> = self.owner.epochs().to_vec();
+        let window = Duration::from_secs(window.into());
+        let wide_from = view.filter(|v| v.wide).map(|v| {
+            let past = resume::wide_past(v.settings.sampling.cap(), window);
+            self.after(room, Position::START)
+                .take_while(|r| age(r) > past)
+                .last()
+                .map_or(Position::START, |r| r.event_id().position())
+        });
         let facts = Facts {
+            wide_from,
             head: self.head(),
             epochs: &epochs,
             complete_after: Position::START,
@@ -288,7 +297,7 @@ impl Process {
             }),
             first_comment: comments.clone().next().map(|r| (r.event_id(), age(r))),
             n_comments: comments.clone().count() as u64,
-            window: Duration::from_secs(window.into()),
+            window,
         };
         resume::resume_from(cursor, &facts, || {
             let mut newest: Vec<(EventId, Duration)> =

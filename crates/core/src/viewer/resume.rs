@@ -23,6 +23,15 @@ use crate::time::Mono;
 
 /// Comments a resume sends at most.
 pub const COMMENTS_MAX: usize = 500;
+/// So far back the log is read for a viewer's part of a wide room: as far as a ring reaches. All winners of that time are read
+/// for each cursor, a hundred times what the viewer is given.
+pub const WIDE_PAST_MAX: Duration = Duration::from_secs(30);
+
+/// How old the winners of a wide room may be that a resume from the log picks from. `cap`: comments a second, `window`: the
+/// room's resume window.
+pub fn wide_past(cap: u32, window: Duration) -> Duration {
+    window.min(WIDE_PAST_MAX).min(Duration::from_secs(COMMENTS_MAX as u64) / cap.max(1))
+}
 
 /// What is known of a room and its log at the moment a cursor is judged. Ages are log time passed since the event.
 #[derive(Clone, Debug)]
@@ -44,6 +53,8 @@ pub struct Facts<'a> {
     pub n_comments: u64,
     /// The room's resume window.
     pub window: Duration,
+    /// Of a wide room: its comments up to here do not follow, and nobody is told how many they are ([`wide_past`]).
+    pub wide_from: Option<Position>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,6 +132,9 @@ pub fn resume_from(cursor: Position, facts: &Facts, newest: impl FnOnce() -> Vec
     let all = facts.n_comments <= COMMENTS_MAX as u64 && facts.first_comment.is_none_or(|(_, age)| age <= facts.window);
     let first = facts.first_comment.filter(|_| !all);
     resume_known(cursor, facts, || {
+        if let Some(to) = facts.wide_from {
+            return (to > cursor).then_some(Cut { to: to.min(facts.head), skipped: None });
+        }
         let (first, _) = first?;
         let newest = newest();
         let by_count = newest.len().saturating_sub(COMMENTS_MAX);
@@ -128,14 +142,14 @@ pub fn resume_from(cursor: Position, facts: &Facts, newest: impl FnOnce() -> Vec
         let kept_from = by_count.max(by_age);
         let to = newest[kept_from.checked_sub(1)?].0;
         let count = facts.n_comments - (newest.len() - kept_from) as u64;
-        Some(Cut { to, skipped: Some(Skipped { count, from: first, to }) })
+        Some(Cut { to: to.position(), skipped: Some(Skipped { count, from: first, to }) })
     })
 }
 
 /// The comments of a gap that do not follow.
 struct Cut {
-    /// The last of them.
-    to: EventId,
+    /// They are up to here.
+    to: Position,
     /// Those of them that are told.
     skipped: Option<Skipped>,
 }
@@ -161,7 +175,7 @@ fn resume_known(cursor: Position, facts: &Facts, cut: impl FnOnce() -> Option<Cu
     let pseq = facts.first_priority.map_or(facts.pseq, before);
     match cut() {
         None => resumed(pseq, cursor, None),
-        Some(Cut { to, skipped }) => resumed(pseq, to.position(), skipped),
+        Some(Cut { to, skipped }) => resumed(pseq, to, skipped),
     }
 }
 
@@ -204,6 +218,7 @@ pub fn from_ring<P>(
         first_comment: ring.span(places.clone()).find(comment).map(|e| (e.id, now.since(e.at))),
         n_comments: ring.comments_in(places.clone()),
         window,
+        wide_from: None,
     };
     // Of a wide room's winners only the picks count, and what was never picked is not told.
     let cut = || {
@@ -214,7 +229,7 @@ pub fn from_ring<P>(
         let count = ring.comments_in(start..kept_from);
         let skipped = told().next().zip(told().next_back());
         let skipped = skipped.map(|(first, last)| Skipped { count, from: first.id, to: last.id });
-        Some(Cut { to: gone().next_back()?.id, skipped })
+        Some(Cut { to: gone().next_back()?.id.position(), skipped })
     };
     Some(resume_known(cursor, &facts, cut))
 }
@@ -236,7 +251,7 @@ pub fn is_known(cursor: Position, head: Position, epochs: &[EpochSpan]) -> bool 
 mod tests {
     use std::time::Duration;
 
-    use super::{Answer, COMMENTS_MAX, Facts, Priority, Reason, from_ring, resume_from};
+    use super::{Answer, COMMENTS_MAX, Facts, Priority, Reason, from_ring, resume_from, wide_past};
     use crate::ids::{Epoch, EpochSpan, EventId, Position, Pseq, Seq};
     use crate::record::Lane;
     use crate::time::Mono;
@@ -265,6 +280,7 @@ mod tests {
             first_comment: None,
             n_comments: 0,
             window: s(300),
+            wide_from: None,
         }
     }
 
@@ -273,6 +289,34 @@ mod tests {
         let mut facts = facts(&epochs);
         change(&mut facts);
         resume_from(cursor, &facts, Vec::new)
+    }
+
+    #[test]
+    fn of_a_wide_room_the_newest_winners_follow_and_nobody_counts_the_others() {
+        let many = |facts: &mut Facts| {
+            facts.n_comments = 96_000;
+            facts.first_comment = Some((at(7, 11), s(200)));
+        };
+        let judged = judge(at(7, 10).position(), |facts| {
+            many(facts);
+            facts.wide_from = Some(at(7, 30).position());
+        });
+        let Answer::Resumed { comments_after, skipped, .. } = judged else { panic!("{judged:?}") };
+        assert_eq!((comments_after, skipped), (at(7, 30).position(), None));
+        // All of the gap is young.
+        let judged = judge(at(7, 35).position(), |facts| {
+            many(facts);
+            facts.wide_from = Some(at(7, 30).position());
+        });
+        let Answer::Resumed { comments_after, skipped, .. } = judged else { panic!("{judged:?}") };
+        assert_eq!((comments_after, skipped), (at(7, 35).position(), None));
+    }
+
+    #[test]
+    fn a_wide_rooms_past_is_as_long_as_what_a_viewer_may_be_given_of_it() {
+        assert_eq!(wide_past(5, s(300)), s(30), "no further than a ring");
+        assert_eq!(wide_past(50, s(300)), s(10), "500 comments");
+        assert_eq!(wide_past(1, s(20)), s(20), "no further than the room's window");
     }
 
     #[test]

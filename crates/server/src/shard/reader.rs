@@ -103,6 +103,7 @@ impl Reader {
             Some(view) => (view.settings.resume_window_seconds, view.last_event, view.pseq),
             None => (Room::fresh("").resume_window_seconds, Position::START, Pseq(0)),
         };
+        let window = Duration::from_secs(u64::from(window));
         let mut facts = resume::Facts {
             head: moment.head,
             epochs: &moment.epochs,
@@ -112,7 +113,8 @@ impl Reader {
             first_priority: None,
             first_comment: None,
             n_comments: 0,
-            window: Duration::from_secs(u64::from(window)),
+            window,
+            wide_from: None,
         };
         // The log is asked only when something of the room follows the cursor.
         if cursor > Position::START && cursor < last_event && cursor <= moment.head {
@@ -122,6 +124,10 @@ impl Reader {
             facts.first_priority = gap.first_priority.map(|(id, pseq, ts)| Priority { id, pseq, age: now.since(ts) });
             facts.first_comment = gap.first_comment.map(|(id, ts)| (id, now.since(ts)));
             facts.n_comments = gap.n_comments;
+            if let Some(view) = moment.view.as_ref().filter(|view| view.wide) {
+                let past = resume::wide_past(view.settings.sampling.cap(), window);
+                facts.wide_from = Some(self.log.before_ts(now - past).map_err(fault)?);
+            }
         }
         let mut failed = None;
         let newest = || {

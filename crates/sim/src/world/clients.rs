@@ -243,7 +243,7 @@ impl World {
             Down::Hello { asked, cursor, pseq, kind, skipped, likes } => {
                 me.greeted = true;
                 me.cursor = cursor;
-                if kind != Begun::Resumed {
+                if !matches!(kind, Begun::Resumed { .. }) {
                     me.snapshot_min = Some(cursor);
                 }
                 let room = me.room.clone();

@@ -283,7 +283,10 @@ impl World {
         let (cursor, pseq) = answer.baseline();
         let (kind, skipped) = match answer {
             Answer::Live { .. } => (Begun::Live, None),
-            Answer::Resumed { skipped, .. } => (Begun::Resumed, skipped),
+            Answer::Resumed { from, comments_after, skipped, .. } => {
+                let cut = (skipped.is_none() && comments_after > from).then_some(comments_after);
+                (Begun::Resumed { cut }, skipped)
+            }
             Answer::SnapshotRequired { .. } => (Begun::Snapshot, None),
         };
         let host = &mut self.gateways[gateway];
