@@ -903,13 +903,13 @@ struct Framed {
     skipped: u64,
     sampled: u64,
     /// Some of a wide room's winners are in it.
-    any_won: bool,
+    given_at: Option<GivenAt>,
 }
 
 impl Framed {
     fn of(frame: &Frame, bytes: Bytes) -> Framed {
         let skipped = frame.skipped.map_or(0, |s| s.count);
-        Framed { bytes, n_events: frame.n_events, saved: 0, skipped, sampled: 0, any_won: false }
+        Framed { bytes, n_events: frame.n_events, saved: 0, skipped, sampled: 0, given_at: None }
     }
 }
 
@@ -1002,7 +1002,8 @@ impl<'r> Tour<'r> {
                     self.tell_latest(seat, conn, after);
                     return self.tell_banners(seat, conn, after);
                 }
-                Step::Send(plan) if plan.empty => {
+                // Winners that came too late are still to be told.
+                Step::Send(plan) if plan.empty && !plan.holds_won => {
                     seat.place.advance(&plan);
                     continue;
                 }
@@ -1018,7 +1019,7 @@ impl<'r> Tour<'r> {
                 }
             };
             let rides = self.rides(seat, conn);
-            let Framed { bytes, n_events, saved, skipped, sampled, any_won } = self.frame(&plan, seat, conn, rides);
+            let Framed { bytes, n_events, saved, skipped, sampled, given_at } = self.frame(&plan, seat, conn, rides);
             let latest = self.latest.version;
             if bytes.is_empty() {
                 // Only what others wrote for themselves, or what it is not given of a wide room.
@@ -1044,8 +1045,8 @@ impl<'r> Tour<'r> {
                     after.delivered.add_all(n_events);
                     after.skipped += skipped;
                     after.sampled += sampled;
-                    if any_won {
-                        seat.who.set_given_at(GivenAt::new(self.now));
+                    if let Some(at) = given_at {
+                        seat.who.set_given_at(at);
                     }
                 }
                 Sent::Nothing => {}
@@ -1116,7 +1117,7 @@ impl<'r> Tour<'r> {
         };
         let mut framed = self.framed(at, seat, viewer);
         if let Some(part) = part {
-            (framed.sampled, framed.any_won) = (part.sampled, part.any);
+            (framed.sampled, framed.given_at) = (part.sampled, part.given_at);
         }
         framed
     }
