@@ -4,7 +4,7 @@
 //! batch already holds. A batch's effects exist only in its [`Draft`]s until the commit returns; the draft is then thrown
 //! away and the records are taken in like any others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::names::{ClientMsgId, UserId};
@@ -103,13 +103,19 @@ impl Owner {
             winners: Vec::new(),
             won: BTreeMap::new(),
         };
-        if begun.is_none() {
+        // What an owner before this one may still have written is read with the start of the epoch: nothing that this one
+        // decides by itself, from what it knew before, stands in the same batch.
+        let is_first = begun.is_none();
+        if is_first {
             draft.begin();
+        } else {
+            self.seal_wide(&mut draft);
         }
-        self.seal_wide(&mut draft);
         let mut waiting = std::mem::take(&mut self.waiting);
+        let mut later = VecDeque::new();
         for one in waiting.drain(..) {
             match one {
+                Waiting::SlowModeEnd { .. } | Waiting::Combos { .. } if is_first => later.push_back(one),
                 Waiting::Comment(comment) => self.seal_comment(&mut draft, comment),
                 Waiting::Other { tag, command } => {
                     let answer = self.seal_other(&mut draft, command);
@@ -119,9 +125,10 @@ impl Owner {
                 Waiting::Combos { at } => self.seal_combos(&mut draft, at),
             }
         }
+        waiting.append(&mut later);
         self.waiting = waiting;
         // Last: what the same batch says of bans and rooms holds for the likes in it.
-        let likes = if tally { self.seal_likes(&mut draft, now) } else { Sealed::default() };
+        let likes = if tally && !is_first { self.seal_likes(&mut draft, now) } else { Sealed::default() };
         let Draft { records, settles, winners, .. } = draft;
         let mut records = records;
         count_winners(&mut records);
