@@ -79,6 +79,11 @@ impl Record {
         self.audience == Audience::Nobody && self.client_msg_id.is_some()
     }
 
+    /// Whether its body is kept no longer than its room keeps what users said and gave; an operator's records are.
+    pub fn is_said(&self) -> bool {
+        self.lane().is_some() || self.is_raw() || matches!(self.body, Body::Gift(_))
+    }
+
     /// Of a window's winner: the id it was said under.
     pub fn raw_id(&self) -> Option<EventId> {
         self.source.as_ref().filter(|source| *source.log == *RAW).map(|source| source.id)

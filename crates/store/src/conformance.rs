@@ -297,7 +297,7 @@ fn retention_erases_then_deletes_and_keeps_the_head(open: &mut OpenLog<'_>) {
     let never = Wall(0);
     let erased: usize =
         all_of(&mut *log, &Retention { bodies_before: &bodies_before, headers_before: never }).map(|r| r.erased).sum();
-    let due = |r: &Record| r.lane().is_some() && r.room.as_ref() != Some(&quiet) && r.ts < middle;
+    let due = |r: &Record| r.is_said() && r.room.as_ref() != Some(&quiet) && r.ts < middle;
     assert_eq!(erased, all.iter().filter(|r| due(r)).count());
     for (was, is) in all.iter().zip(read_all(&mut *log.reader().unwrap())) {
         assert_eq!(matches!(is.body, Body::Erased), due(was), "{was:?}");

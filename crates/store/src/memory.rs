@@ -43,7 +43,6 @@ struct Entries {
 
 struct Entry {
     record: Arc<Record>,
-    lane: Option<Lane>,
     bytes: u64,
 }
 
@@ -130,7 +129,7 @@ impl Log for MemoryLog {
         let mut due: Vec<u64> = Vec::new();
         for (id, entry) in &entries.records {
             let Some(room) = &entry.record.room else { continue };
-            let erasable = entry.lane.is_some() && !matches!(entry.record.body, Body::Erased);
+            let erasable = entry.record.is_said() && !matches!(entry.record.body, Body::Erased);
             if erasable && entry.record.ts < (rule.bodies_before)(room) {
                 due.push(*id);
             }
@@ -260,7 +259,7 @@ impl Entries {
             }
         }
         self.bytes += bytes;
-        self.records.insert(id, Entry { record: record.clone(), lane, bytes });
+        self.records.insert(id, Entry { record: record.clone(), bytes });
     }
 
     fn erase(&mut self, id: u64) -> bool {

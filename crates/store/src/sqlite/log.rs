@@ -340,8 +340,9 @@ impl Log for SqliteLog {
                 .query_map(params![log.retain_next, RETAIN_ROOMS as i64], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))?
                 .collect::<rusqlite::Result<_>>()?;
             let mut limits: BTreeMap<Wall, i64> = BTreeMap::new();
+            let mut n_read = 0;
             for (n, name, erased) in &rooms {
-                let budget = RETAIN_ROWS_MAX - retained.deleted - retained.erased;
+                let budget = RETAIN_ROWS_MAX - retained.deleted - n_read;
                 if budget == 0 {
                     log.retain_next = *n;
                     return Ok(Retained { more: true, ..retained });
@@ -355,17 +356,26 @@ impl Log for SqliteLog {
                 if *erased >= limit {
                     continue;
                 }
-                let rows: Vec<(i64, Vec<u8>)> = log
+                let mut rows: Vec<(i64, Vec<u8>)> = log
                     .conn
-                    .prepare_cached(&format!("{ROOM_PAGE} LIMIT ?4"))?
-                    .query_map(params![n, erased, limit, budget as i64], |row| Ok((row.get(0)?, row.get(1)?)))?
+                    .prepare_cached(ROOM_SCAN)?
+                    .query_map(params![n, erased, budget as i64], |row| Ok((row.get(0)?, row.get(1)?)))?
                     .collect::<rusqlite::Result<_>>()?;
+                rows.truncate(rows.partition_point(|(id, _)| *id <= limit));
                 if rows.is_empty() {
                     continue;
                 }
+                n_read += rows.len();
                 let full = rows.len() == budget;
                 let upto = if full { rows.last().map_or(limit, |(id, _)| *id) } else { limit };
-                retained.erased += log.erase_rows(rows)?;
+                let mut said = Vec::with_capacity(rows.len());
+                for (id, bytes) in rows {
+                    let record = record::decode(&bytes).map_err(|e| damaged(&log.file, format!("record {id}: {e}")))?;
+                    if record.is_said() {
+                        said.push((id, bytes));
+                    }
+                }
+                retained.erased += log.erase_rows(said)?;
                 log.conn.prepare_cached("UPDATE rooms SET erased = ?2 WHERE n = ?1")?.execute(params![n, upto])?;
                 if full {
                     log.retain_next = *n;
