@@ -368,13 +368,14 @@ fn a_worker_that_missed_a_batch_is_told_to_resync_before_anything_newer() {
 #[test]
 fn a_subscription_that_found_a_full_mailbox_is_answered_when_there_is_room() {
     let shard = Shard::start(Stores::memory());
-    for name in ["a", "b", "c"] {
+    for name in ["a", "b"] {
         shard.handle.subscribe(WorkerId(2), room(name));
     }
     shard.settle();
+    // The site's banners and the first answer fill the mailbox.
     assert_eq!(shard.taken(2).len(), 2);
-    let ToWorker::Room { room: answered, found: Ok(_) } = shard.next(2) else { panic!("the third answer comes late") };
-    assert_eq!(answered, room("c"));
+    let ToWorker::Room { room: answered, found: Ok(_) } = shard.next(2) else { panic!("the second answer comes late") };
+    assert_eq!(answered, room("b"));
     shard.join.stop();
 }
 

@@ -57,6 +57,18 @@ fn likes_are_all_taken_and_their_totals_end_where_they_should() {
 }
 
 #[test]
+fn a_barrage_is_sampled_alike_for_everyone_and_no_gift_or_score_is_missing() {
+    let report = tenth("barrage");
+    assert_eq!(report["told_sampled"], report["viewers"]);
+}
+
+#[test]
+fn banners_reach_every_open_stream_of_the_site() {
+    let report = tenth("banner-storm");
+    assert!(report["banners_due"].as_u64().is_some_and(|n| n > 0));
+}
+
+#[test]
 fn scores_of_many_matches_reach_every_viewer() {
     let report = tenth("scores");
     assert!(report["scores_due"].as_u64().is_some_and(|n| n > 0));

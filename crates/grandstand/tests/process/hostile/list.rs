@@ -293,7 +293,14 @@ fn list() -> Vec<(u8, &'static str, Vec<Place>)> {
             "another's key of a comment",
             vec![Test(CONTROL, "a_backend_publishes_as_its_users_and_the_key_is_theirs")],
         ),
-        (77, "likes without end", vec![Absent("likes and reactions are not built")]),
+        (
+            77,
+            "likes without end",
+            vec![
+                Test("crates/core/tests/likes.rs", "a_user_by_many_gateways_gives_no_more_than_the_rate_and_its_slack"),
+                Test("crates/core/tests/wide.rs", "replies_and_reactions_lift_what_waits_once_a_user"),
+            ],
+        ),
         (78, "reports without end", vec![Absent("reports are not built")]),
         (79, "raids", vec![Absent("raid mode is not built")]),
         (80, "games with the sampler", vec![Test("crates/core/tests/sampler.rs", "saying_more_is_no_better_chance")]),
