@@ -67,11 +67,10 @@ pub fn highest(one: &Totals, other: &Totals) -> Totals {
 /// Whether likes of `kind` count in a room that has these kinds, each named once. The plain one always does: viewers choose the
 /// others, and none of them is to take its place.
 pub fn has_place<'k>(kind: &LikeKind, kinds: impl IntoIterator<Item = &'k LikeKind>) -> bool {
-    let plain = LikeKind::plain();
-    let (mut is_known, mut n_others) = (*kind == plain, 0);
+    let (mut is_known, mut n_others) = (kind.is_plain(), 0);
     for known in kinds {
         is_known |= known == kind;
-        n_others += usize::from(*known != plain);
+        n_others += usize::from(!known.is_plain());
     }
     is_known || n_others < KINDS_MAX - 1
 }

@@ -99,6 +99,9 @@ impl LikeKind {
     pub fn plain() -> LikeKind {
         LikeKind("like".into())
     }
+    pub fn is_plain(&self) -> bool {
+        self.as_str() == "like"
+    }
 }
 
 #[cfg(test)]
