@@ -100,6 +100,8 @@ const tests = {
     await b.waitForFunction(() => document.getElementById('watching').textContent === '2 watching');
     await b.reload();
     await likes(b, '7');
+    const isGone = () => [...document.querySelectorAll('[hidden]')].every((e) => getComputedStyle(e).display === 'none');
+    check(await a.evaluate(isGone), 'something hidden is shown');
     await a.screenshot({ path: path.join(screens, 'likes.png') });
     check(a.faults.length === 0 && b.faults.length === 0, `page faults: ${a.faults} ${b.faults}`);
     await Promise.all([a.context().close(), b.context().close()]);
