@@ -239,6 +239,7 @@ impl<'r, P> Walk<'r, P> {
         let ring = self.ring;
         let [untold, promised, stale, fresh] = plan.parts;
         let priority = move |part: Part| ring.priority_in(part.range());
+        let stale = if planted(22) { Part { to: stale.from, ..stale } } else { stale };
         let places = priority(untold).chain(promised.range()).chain(priority(stale)).chain(fresh.range());
         let is_given = move |place: &u64| ring.at(*place).won.is_none() || given.binary_search(place).is_ok();
         places.filter(is_given).map(|place| ring.at(place))
