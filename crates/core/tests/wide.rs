@@ -285,6 +285,7 @@ fn replies_and_reactions_lift_what_waits_once_a_user() {
     let author = stand.record(waiting).user.clone().unwrap();
     react(&mut stand, author.as_str());
     stand.say("rita", "k", "an answer to it", Some(waiting));
+    stand.say("rita", "k2", "and another one", Some(waiting));
     stand.pass(WINDOW);
     let Some(Fate::Shown(id)) = stand.fate(waiting) else {
         panic!("forty-one lift it above the others: {:?}", stand.fates)
@@ -322,6 +323,7 @@ fn a_winner_whose_author_was_banned_or_who_was_taken_back_meanwhile_is_not_shown
     let of_user = stand.raw("cid", "k", "three");
     let stays = stand.raw("dan", "k", "four");
     stand.ask(Command::Ban { room: room(), user: user("ann"), until: None, reason: "rude".into() });
+    assert_eq!(stand.fate(banned), Some(Fate::NotShown), "what waits of a banned user takes nobody's place");
     let by = stand.retract(RetractTarget::Event(taken)).expect("it is logged");
     assert!(stand.record(by).lane().is_none() && stand.record(by).pseq.is_none(), "nobody saw it, nobody is told");
     assert_eq!(stand.fate(taken), Some(Fate::NotShown), "it left the window");

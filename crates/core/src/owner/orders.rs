@@ -160,14 +160,15 @@ impl Owner {
     ) -> Result<Answer, Answer> {
         let head = self.head();
         let at = self.drafted_for_use(draft, &room)?.0;
+        // An id that was never given out names nothing: silence, so that ids cannot be probed. What the caller names is held
+        // against the log: a winner may be shown by this very batch.
+        if matches!(target, RetractTarget::Event(id) if id.position() > head) {
+            return Ok(Answer::Done { event_id: None });
+        }
         // Viewers know a winner by the id it was shown under, and what never won not at all.
         let (target, is_raw) = self.retract_of(draft, at, target);
         let view = self.drafted(draft, at).expect("it was drafted above");
         if let RetractTarget::Event(id) = target {
-            // An id that was never given out names nothing: silence, so that ids cannot be probed.
-            if id.position() > head {
-                return Ok(Answer::Done { event_id: None });
-            }
             let before = view.retracted.events.get(&id).copied();
             if let Some(event_id) = before.or(draft.retracts.get(&(at, id)).copied()) {
                 return Ok(Answer::Done { event_id: Some(event_id) });

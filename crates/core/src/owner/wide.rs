@@ -48,6 +48,12 @@ const WINNER_TAG: Tag = 1 << 63;
 /// A window that closed this much late does not number the ones that nobody saw.
 const NUMBERS_BEHIND: u64 = 5;
 
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Lift {
+    Reply,
+    Reaction,
+}
+
 /// A room that is wide, or was since the owner began.
 pub(super) struct Wide {
     window: Window,
@@ -62,9 +68,9 @@ pub(super) struct Wide {
     won: BTreeMap<EventId, EventId>,
     /// What may still win: its fate is told once.
     undecided: BTreeSet<EventId>,
-    /// Who has reacted to what may still win, and how many that are.
-    reacted: BTreeMap<EventId, BTreeSet<UserId>>,
-    n_reacted: usize,
+    /// Who has lifted what may still win, by a reply or by a reaction, and how many that are.
+    lifted: BTreeMap<EventId, BTreeSet<(Lift, UserId)>>,
+    n_lifted: usize,
 }
 
 /// A winner in the line.
@@ -100,15 +106,29 @@ impl Wide {
             raw: VecDeque::new(),
             won: BTreeMap::new(),
             undecided: BTreeSet::new(),
-            reacted: BTreeMap::new(),
-            n_reacted: 0,
+            lifted: BTreeMap::new(),
+            n_lifted: 0,
+        }
+    }
+
+    /// Somebody else's reply or reaction lifts what waits, each once.
+    fn lift(&mut self, target: EventId, by: &UserId, lift: Lift) {
+        let others = self.window.author_of(target).is_some_and(|author| author != by);
+        if others && self.n_lifted < REACTIONS_MAX && self.lifted.entry(target).or_default().insert((lift, by.clone()))
+        {
+            self.n_lifted += 1;
+            let (replies, reactions) = match lift {
+                Lift::Reply => (1, 0),
+                Lift::Reaction => (0, 1),
+            };
+            self.window.raise(target, replies, reactions);
         }
     }
 
     /// Its fate is known.
     fn decided(&mut self, raw_id: EventId) {
         self.undecided.remove(&raw_id);
-        self.n_reacted -= self.reacted.remove(&raw_id).map_or(0, |users| users.len());
+        self.n_lifted -= self.lifted.remove(&raw_id).map_or(0, |users| users.len());
     }
 }
 
@@ -310,7 +330,7 @@ impl Owner {
         let Some(wide) = &mut self.slots[at].wide else { return };
         let (Body::Comment(comment), Some(user)) = (&record.body, &record.user) else { return };
         if let Some(answered) = comment.reply_to {
-            wide.window.raise(answered, 1, 0);
+            wide.lift(answered, user, Lift::Reply);
         }
         let addressee = wide.known.addressee(comment);
         wide.known.said(user, &comment.display, now);
@@ -498,6 +518,14 @@ impl Owner {
                     self.tell_fate(at, raw);
                 }
             }
+            // What waits of a banned user would take the places of others, and their texts with it.
+            Body::Ban(ban) => {
+                let Some(wide) = &mut self.slots[at].wide else { return };
+                wide.window.retract(&RetractTarget::User(ban.user.clone()));
+                for raw in wide.window.take_gone() {
+                    self.tell_fate(at, raw);
+                }
+            }
             Body::Room(_) if live => self.obey_sampling(at, now),
             Body::Comment(_) => {
                 if record.raw_id().is_none() && live {
@@ -635,14 +663,7 @@ impl Owner {
             return banned();
         }
         let Some(wide) = &mut slot.wide else { return done };
-        let others = wide.window.author_of(react.target).is_some_and(|author| *author != react.user);
-        if others
-            && wide.n_reacted < REACTIONS_MAX
-            && wide.reacted.entry(react.target).or_default().insert(react.user.clone())
-        {
-            wide.n_reacted += 1;
-            wide.window.raise(react.target, 0, 1);
-        }
+        wide.lift(react.target, &react.user, Lift::Reaction);
         done
     }
 
