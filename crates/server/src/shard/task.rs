@@ -102,6 +102,8 @@ pub struct State {
     waiting: Vec<Waiting>,
     in_flight_since: Option<Instant>,
     hold: Option<Hold>,
+    /// Set by a failed commit: what is to be tried again is not sealed before it.
+    retry_at: Option<Instant>,
     /// Likes of this process wait in their box for the next tally.
     likes_wait: bool,
     /// Who hands on likes: where it is, and up to which of its frames it is to be told that they are settled.
@@ -153,6 +155,8 @@ const HOLD_FROM: Duration = Duration::from_millis(1);
 const HOLD_MAX: Duration = Duration::from_millis(3);
 /// As often as the owner looks at a room's crowd.
 const VIEWERS_EVERY: Duration = Duration::from_secs(1);
+/// Between a commit that failed and the next try.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
 const SNAPSHOT_WAIT: Duration = Duration::from_secs(1);
 /// Connections that are told what became of one comment: more repeats of one than these are nobody's accident.
 const TOLD_MAX: usize = 8;
@@ -246,7 +250,10 @@ impl Task {
         .then(|| Instant::now() + LOST_RETRY);
         let hold = state.hold.as_ref().map(|hold| hold.until);
         let probe = state.probe_at.map(|at| at + self.times.probe_quiet);
-        [owner, waiting, likes, lost, hold, probe, state.checkpoint_at, state.retention_at].into_iter().flatten().min()
+        [owner, waiting, likes, lost, hold, probe, state.retry_at, state.checkpoint_at, state.retention_at]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn link(&mut self, item: ToOwner) {
@@ -372,11 +379,13 @@ impl Task {
                     self.status.set_no_space(true);
                 }
                 self.state.probe_at = Some(Instant::now() + self.times.probe);
+                self.state.retry_at = self.state.probe_at;
                 self.owner.on_failed(Failure::NoSpace, now, wall);
                 true
             }
             Err(WriteFault::Failed(fault)) => {
                 tracing::warn!(%fault, "a commit failed and left nothing behind");
+                self.state.retry_at = Some(Instant::now() + RETRY_AFTER);
                 self.owner.on_failed(Failure::Overloaded, now, wall);
                 true
             }
@@ -391,9 +400,10 @@ impl Task {
     }
 
     fn seal(&mut self, now: Mono, wall: Wall) {
-        if self.state.in_flight_since.is_some() {
+        if self.state.in_flight_since.is_some() || self.state.retry_at.is_some_and(|at| Instant::now() < at) {
             return;
         }
+        self.state.retry_at = None;
         if let Some(hold) = &self.state.hold
             && !self.state.stopping
             && self.owner.n_pending() < hold.enough
