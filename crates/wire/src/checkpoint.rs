@@ -217,24 +217,36 @@ pub fn decode_room(bytes: &[u8]) -> Result<RoomCheckpoint, Fault> {
         let match_id = key(d.text(1)?)?;
         Ok((match_id, Arc::new(Ledger { lines: pairs(d, 2, decode_line)? })))
     })?;
-    view.bans = Arc::new(pairs(&mut d, 12, |d| {
+    // What is empty stays the one that all rooms share.
+    let bans: BTreeMap<_, _> = pairs(&mut d, 12, |d| {
         let user = user(d.text(1)?)?;
         let until = d.number_some(2)?.map(Wall);
         Ok((user.clone(), Ban { user, until, reason: d.text(3)?.into() }))
-    })?);
+    })?;
+    if !bans.is_empty() {
+        view.bans = Arc::new(bans);
+    }
     let logged =
         pairs(&mut d, 13, |d| Ok((key(d.text(1)?)?, (event_id(d.number(2)?)?, d.number(3)?, Wall(d.number(4)?)))))?;
-    let by_id = logged.iter().map(|(key, (id, _, ts))| (*id, (key.clone(), *ts))).collect();
-    let by_key = logged.into_iter().map(|(key, (id, digest, _))| (key, (id, digest))).collect();
-    view.gifts = Arc::new(Gifts { by_key, by_id });
-    view.retracted = Arc::new(Retracted {
+    if !logged.is_empty() {
+        let by_id = logged.iter().map(|(key, (id, _, ts))| (*id, (key.clone(), *ts))).collect();
+        let by_key = logged.into_iter().map(|(key, (id, digest, _))| (key, (id, digest))).collect();
+        view.gifts = Arc::new(Gifts { by_key, by_id });
+    }
+    let retracted = Retracted {
         events: pairs(&mut d, 14, |d| Ok((event_id(d.number(1)?)?, event_id(d.number(2)?)?)))?,
         users: pairs(&mut d, 15, |d| Ok((user(d.text(1)?)?, event_id(d.number(2)?)?)))?,
         all: d.number_some(16)?.map(event_id).transpose()?,
-    });
+    };
+    if retracted != Retracted::default() {
+        view.retracted = Arc::new(retracted);
+    }
     view.wide = d.bool(17)?;
     view.likes = record::decode_totals(30, &mut d)?;
-    view.combos = Arc::new(Combos { open: pairs(&mut d, 35, decode_combo)? });
+    let combos = Combos { open: pairs(&mut d, 35, decode_combo)? };
+    if !combos.open.is_empty() {
+        view.combos = Arc::new(combos);
+    }
     d.end()?;
     Ok(RoomCheckpoint { view })
 }
