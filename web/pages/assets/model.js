@@ -155,6 +155,9 @@ export function apply(room, e) {
       if (typeof e.cursor === 'number') room.cursor = e.cursor;
       if (typeof e.pseq === 'number') room.pseq = e.pseq;
       keepCounters(room, e.counters);
+      // All that stand: one that was taken down meanwhile is not among them.
+      room.banners.clear();
+      room.changed.add('banners');
       for (const b of e.banners ?? []) banner(room, b);
       room.changed.add('head');
       return null;
