@@ -308,6 +308,15 @@ fn a_page_can_read_that_the_shard_died_before_it_answered() {
     signal(server.pid(), "STOP");
     let shard = shard_pid(&server);
     signal(shard, "STOP");
+    let start = Instant::now();
+    // Each thread stops by itself, and one that still runs would answer.
+    let runs = |thread: std::fs::DirEntry| {
+        std::fs::read_to_string(thread.path().join("stat")).is_ok_and(|stat| !stat.contains(") T "))
+    };
+    while std::fs::read_dir(format!("/proc/{shard}/task")).expect("it is there").flatten().any(runs) {
+        assert!(start.elapsed() < LIMIT, "the shard does not stop");
+        std::thread::yield_now();
+    }
     http.send("GET", "/v1/rooms", &[("Origin", &origin)], &[]).expect("sent");
     let start = Instant::now();
     while unread(&server, http.port()) > 0 {
