@@ -28,6 +28,7 @@ mod publishers;
 mod report;
 mod run;
 pub mod scenario;
+mod speaker;
 mod storm;
 mod viewers;
 

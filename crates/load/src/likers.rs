@@ -3,24 +3,20 @@
 //! Likes are not answered, so each connection ends with a ping: its answer says that everything before it was taken. What was
 //! given when is kept for each room, so that a total that a viewer is told can be held against the like it shows first.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use grandstand_client::http::read_head;
-use grandstand_wire::ws::{Opcode, write_masked_frame};
-use mio::{Events, Interest, Poll, Token, Waker};
+use mio::{Events, Poll, Token, Waker};
 use serde::{Deserialize, Serialize};
 
 use crate::addresses::Places;
 use crate::clock::micros;
 use crate::event;
-use crate::frames::{self, Cut};
-use crate::link::Link;
 use crate::run::{Settings, ToWorker, say};
+use crate::speaker::Speaker;
 
 const WAKE: Token = Token(usize::MAX);
 /// For the last answers.
@@ -54,14 +50,10 @@ impl Given {
 }
 
 struct Connection {
-    socket: Link,
+    speaker: Speaker,
     room: usize,
-    input: Vec<u8>,
-    out: VecDeque<u8>,
-    open: bool,
     greeted: bool,
     done: bool,
-    writable: bool,
 }
 
 pub struct Likers {
@@ -111,7 +103,7 @@ impl Likers {
                 } else if ended.is_none() {
                     ended = Some(Instant::now());
                     self.given.seconds = (micros() - start_us) as f64 / 1e6;
-                    self.connections.iter_mut().for_each(|c| write(c, r#"{"op":"ping"}"#));
+                    self.connections.iter_mut().for_each(|c| c.speaker.say(r#"{"op":"ping"}"#, MASK));
                 }
             }
             if let Some(ended) = ended {
@@ -121,7 +113,7 @@ impl Likers {
                 }
             }
             for slot in 0..self.connections.len() {
-                self.flush(slot)?;
+                self.connections[slot].speaker.flush()?;
             }
             match self.poll.poll(&mut events, Some(wait)) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
@@ -139,21 +131,10 @@ impl Likers {
     fn connect(&mut self) -> Result<()> {
         let places = Places::new(&self.settings)?;
         for (slot, token) in self.settings.liker_tokens.iter().enumerate() {
-            let (mut socket, host) = places.connect(slot)?;
             let room = slot % self.settings.rooms.len();
-            self.poll.registry().register(socket.socket(), Token(slot), Interest::READABLE | Interest::WRITABLE)?;
-            let request = self.settings.upgrade(host, room, Some(token));
-            ensure!(socket.write(request.as_bytes())? == request.len(), "a fresh socket takes a request");
-            self.connections.push(Connection {
-                socket,
-                room,
-                input: Vec::new(),
-                out: VecDeque::new(),
-                open: false,
-                greeted: false,
-                done: false,
-                writable: true,
-            });
+            let at = (&places, &self.poll);
+            let speaker = Speaker::connect("liker", at, &self.settings, slot, room, token)?;
+            self.connections.push(Connection { speaker, room, greeted: false, done: false });
         }
         let mut events = Events::with_capacity(1024);
         let start = Instant::now();
@@ -177,7 +158,7 @@ impl Likers {
             *due += 1;
             self.given.sent += 1;
             let connection = &mut self.connections[slot];
-            write(connection, r#"{"op":"like","n":1}"#);
+            connection.speaker.say(r#"{"op":"like","n":1}"#, MASK);
             let room = connection.room;
             self.totals[room] += 1;
             let account = &mut self.given.accounts[room];
@@ -193,7 +174,7 @@ impl Likers {
             if event.token() != WAKE {
                 let slot = event.token().0;
                 if event.is_writable() {
-                    self.connections[slot].writable = true;
+                    self.connections[slot].speaker.set_writable();
                 }
                 if event.is_readable() {
                     self.read(slot)?;
@@ -203,90 +184,30 @@ impl Likers {
         Ok(())
     }
 
-    fn flush(&mut self, slot: usize) -> Result<()> {
-        let connection = &mut self.connections[slot];
-        connection.socket.flush().context("writing to the server")?;
-        while connection.writable && !connection.out.is_empty() {
-            let (front, _) = connection.out.as_slices();
-            match connection.socket.write(front) {
-                Ok(n) => drop(connection.out.drain(..n)),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => connection.writable = false,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e).context("writing to the server"),
-            }
-        }
-        Ok(())
-    }
-
     fn read(&mut self, slot: usize) -> Result<()> {
-        loop {
-            let connection = &mut self.connections[slot];
-            match connection.socket.read(&mut self.scratch, usize::MAX).map(|got| got.n) {
-                Ok(0) => bail!("the server ended a liker's connection"),
-                Ok(n) => {
-                    connection.input.extend_from_slice(&self.scratch[..n]);
-                    self.take(slot)?;
-                }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e).context("reading from the server"),
-            }
-        }
-    }
-
-    fn take(&mut self, slot: usize) -> Result<()> {
-        let input = std::mem::take(&mut self.connections[slot].input);
-        let mut at = 0;
-        while at < input.len() {
-            let (bytes, connection) = (&input[at..], &mut self.connections[slot]);
-            if !connection.open {
-                let Some((status, _, used)) = read_head(bytes)? else { break };
-                ensure!(
-                    status == 101,
-                    "a liker was refused with {status}: {}",
-                    String::from_utf8_lossy(&bytes[used..])
-                );
-                connection.open = true;
-                at += used;
-                continue;
-            }
-            match frames::websocket(bytes) {
-                Cut::More => break,
-                Cut::Nothing(used) => at += used,
-                Cut::Ping(body, used) => {
-                    let mut pong = Vec::new();
-                    write_masked_frame(Opcode::Pong, true, body, [1, 2, 3, 4], &mut pong);
-                    connection.out.extend(pong);
-                    at += used;
-                }
-                Cut::Text(text, used) => {
-                    for object in event::Objects(text) {
-                        let object = object.context("a frame that is no event")?;
-                        match event::text(object, "type") {
-                            Some(b"hello") => connection.greeted = true,
-                            Some(b"pong") => connection.done = true,
-                            Some(b"rate_limited" | b"error") => self.given.refused += 1,
-                            Some(b"close") => bail!("the server closed a liker: {}", String::from_utf8_lossy(object)),
-                            _ => {}
-                        }
+        let connection = &mut self.connections[slot];
+        while let Some(input) = connection.speaker.read(&mut self.scratch)? {
+            let mut at = 0;
+            while let Some(text) = connection.speaker.hear(&input, &mut at)? {
+                for object in event::Objects(text) {
+                    let object = object.context("a frame that is no event")?;
+                    match event::text(object, "type") {
+                        Some(b"hello") => connection.greeted = true,
+                        Some(b"pong") => connection.done = true,
+                        Some(b"rate_limited" | b"error") => self.given.refused += 1,
+                        Some(b"close") => bail!("the server closed a liker: {}", String::from_utf8_lossy(object)),
+                        _ => {}
                     }
-                    at += used;
                 }
-                Cut::Deflated(..) => bail!("a compressed frame that nobody asked for"),
-                Cut::Close(code, _) => bail!("the server closed a liker with {code:?}"),
-                Cut::Fault(what) => bail!("{what}"),
             }
+            connection.speaker.keep(input, at);
         }
-        self.connections[slot].input = input[at..].to_vec();
         Ok(())
     }
 }
 
-fn write(connection: &mut Connection, text: &str) {
-    let mut bytes = Vec::with_capacity(text.len() + 8);
-    write_masked_frame(Opcode::Text, true, text.as_bytes(), [9, 8, 7, 6], &mut bytes);
-    connection.out.extend(bytes);
-}
+/// Any bytes will do for a mask.
+const MASK: [u8; 4] = [9, 8, 7, 6];
 
 #[cfg(test)]
 mod tests {

@@ -4,30 +4,27 @@
 //! for everything that should have been sent meanwhile. Paced by answers, each connection keeps so many in flight.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
-use grandstand_client::http::read_head;
+use anyhow::{Context as _, Result, bail};
 use grandstand_core::rng::Rng;
-use grandstand_wire::ws::{Opcode, write_masked_frame};
 use hdrhistogram::Histogram;
-use mio::{Events, Interest, Poll, Token, Waker};
+use mio::{Events, Poll, Token, Waker};
 use serde::{Deserialize, Serialize};
 
 use crate::addresses::Places;
 use crate::clock::micros;
 use crate::event::{self, Kind};
-use crate::frames::{self, Cut};
-use crate::link::Link;
 use crate::pattern::{Due, PHRASES};
 use crate::posts::Posting;
 use crate::report::{Buckets, new_histogram};
 use crate::run::{Settings, ToWorker, say};
+use crate::speaker::Speaker;
 use crate::viewers::Total;
 
 const WAKE: Token = Token(usize::MAX);
@@ -61,14 +58,10 @@ pub struct Published {
 }
 
 struct Connection {
-    socket: Link,
+    speaker: Speaker,
     room: usize,
-    input: Vec<u8>,
-    out: VecDeque<u8>,
-    open: bool,
     /// Due time of each unanswered comment by its key.
     waiting: HashMap<u64, u64>,
-    writable: bool,
 }
 
 pub struct Publishers {
@@ -170,7 +163,7 @@ impl Publishers {
                 wait = wait.min(Duration::from_millis(if over { 5 } else { 100 }));
             }
             for slot in 0..self.connections.len() {
-                self.flush(slot)?;
+                self.connections[slot].speaker.flush()?;
             }
             match self.poll.poll(&mut events, Some(wait)) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
@@ -180,7 +173,7 @@ impl Publishers {
                 if event.token() != WAKE {
                     let slot = event.token().0;
                     if event.is_writable() {
-                        self.connections[slot].writable = true;
+                        self.connections[slot].speaker.set_writable();
                     }
                     if event.is_readable() {
                         self.read(slot)?;
@@ -227,24 +220,14 @@ impl Publishers {
     fn connect(&mut self) -> Result<()> {
         let places = Places::new(&self.settings)?;
         for slot in 0..self.settings.publishers as usize {
-            let (mut socket, host) = places.connect(slot)?;
             let room = slot % self.settings.rooms.len();
-            self.poll.registry().register(socket.socket(), Token(slot), Interest::READABLE | Interest::WRITABLE)?;
-            let request = self.settings.upgrade(host, room, Some(&self.settings.token));
-            ensure!(socket.write(request.as_bytes())? == request.len(), "a fresh socket takes a request");
-            self.connections.push(Connection {
-                socket,
-                room,
-                input: Vec::new(),
-                out: VecDeque::new(),
-                open: false,
-                waiting: HashMap::new(),
-                writable: true,
-            });
+            let (settings, at) = (&self.settings, (&places, &self.poll));
+            let speaker = Speaker::connect("publisher", at, settings, slot, room, &settings.token)?;
+            self.connections.push(Connection { speaker, room, waiting: HashMap::new() });
         }
         let mut events = Events::with_capacity(1024);
         let start = Instant::now();
-        while self.connections.iter().any(|c| !c.open) {
+        while self.connections.iter().any(|c| !c.speaker.is_open()) {
             self.poll.poll(&mut events, Some(Duration::from_millis(100)))?;
             for event in &events {
                 if event.token() != WAKE && event.is_readable() {
@@ -320,75 +303,17 @@ impl Publishers {
         let Some(at_us) = connection.waiting.get(&key) else { return };
         let said = said(key, *at_us, self.schedule.get(key as usize), &self.settings);
         let frame = format!(r#"{{"op":"publish",{said}}}"#);
-        let mut bytes = Vec::with_capacity(frame.len() + 16);
-        write_masked_frame(Opcode::Text, true, frame.as_bytes(), (key as u32 | 0x0101_0101).to_le_bytes(), &mut bytes);
-        connection.out.extend(bytes);
-    }
-
-    fn flush(&mut self, slot: usize) -> Result<()> {
-        let connection = &mut self.connections[slot];
-        connection.socket.flush().context("writing to the server")?;
-        while connection.writable && !connection.out.is_empty() {
-            let (front, _) = connection.out.as_slices();
-            match connection.socket.write(front) {
-                Ok(n) => drop(connection.out.drain(..n)),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => connection.writable = false,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e).context("writing to the server"),
-            }
-        }
-        Ok(())
+        connection.speaker.say(&frame, (key as u32 | 0x0101_0101).to_le_bytes());
     }
 
     fn read(&mut self, slot: usize) -> Result<()> {
-        loop {
-            let connection = &mut self.connections[slot];
-            match connection.socket.read(&mut self.scratch, usize::MAX).map(|got| got.n) {
-                Ok(0) => bail!("the server ended a publisher's connection"),
-                Ok(n) => {
-                    connection.input.extend_from_slice(&self.scratch[..n]);
-                    self.take(slot)?;
-                }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e).context("reading from the server"),
+        while let Some(input) = self.connections[slot].speaker.read(&mut self.scratch)? {
+            let mut at = 0;
+            while let Some(text) = self.connections[slot].speaker.hear(&input, &mut at)? {
+                self.answers(slot, text)?;
             }
+            self.connections[slot].speaker.keep(input, at);
         }
-    }
-
-    fn take(&mut self, slot: usize) -> Result<()> {
-        let input = std::mem::take(&mut self.connections[slot].input);
-        let mut at = 0;
-        while at < input.len() {
-            let bytes = &input[at..];
-            if !self.connections[slot].open {
-                let Some((status, _, used)) = read_head(bytes)? else { break };
-                if status != 101 {
-                    bail!("a publisher was refused with {status}: {}", String::from_utf8_lossy(&bytes[used..]));
-                }
-                self.connections[slot].open = true;
-                at += used;
-                continue;
-            }
-            match frames::websocket(bytes) {
-                Cut::More => break,
-                Cut::Nothing(used) => at += used,
-                Cut::Ping(body, used) => {
-                    let mut pong = Vec::new();
-                    write_masked_frame(Opcode::Pong, true, body, [1, 2, 3, 4], &mut pong);
-                    self.connections[slot].out.extend(pong);
-                    at += used;
-                }
-                Cut::Text(text, used) => {
-                    self.answers(slot, text)?;
-                    at += used;
-                }
-                Cut::Deflated(..) => bail!("a compressed frame that nobody asked for"),
-                Cut::Close(code, _) => bail!("the server closed a publisher with {code:?}"),
-                Cut::Fault(what) => bail!("{what}"),
-            }
-        }
-        self.connections[slot].input = input[at..].to_vec();
         Ok(())
     }
 
