@@ -511,21 +511,9 @@ impl Owner {
                 self.slots[at].switch.set(false);
                 self.recovered.remove(&at);
             }
-            Body::Retract(retract) => {
-                let Some(wide) = &mut self.slots[at].wide else { return };
-                wide.window.retract(&retract.target);
-                for raw in wide.window.take_gone() {
-                    self.tell_fate(at, raw);
-                }
-            }
+            Body::Retract(retract) => self.take_from_window(at, &retract.target),
             // What waits of a banned user would take the places of others, and their texts with it.
-            Body::Ban(ban) => {
-                let Some(wide) = &mut self.slots[at].wide else { return };
-                wide.window.retract(&RetractTarget::User(ban.user.clone()));
-                for raw in wide.window.take_gone() {
-                    self.tell_fate(at, raw);
-                }
-            }
+            Body::Ban(ban) => self.take_from_window(at, &RetractTarget::User(ban.user.clone())),
             Body::Room(_) if live => self.obey_sampling(at, now),
             Body::Comment(_) => {
                 if record.raw_id().is_none() && live {
@@ -537,6 +525,15 @@ impl Owner {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// What waits and may not be shown goes, and its authors are told.
+    fn take_from_window(&mut self, at: usize, target: &RetractTarget) {
+        let Some(wide) = &mut self.slots[at].wide else { return };
+        wide.window.retract(target);
+        for raw in wide.window.take_gone() {
+            self.tell_fate(at, raw);
         }
     }
 
