@@ -79,18 +79,8 @@ impl Promise {
         let (promise, got, held, of_time) = match self {
             Promise::Comments(limits) => limits.judged("comments", &unpolled(&report.comments_by)),
             Promise::Scores(limits) => limits.judged("score events", &unpolled(&report.scores_by)),
-            Promise::CommentsP99(most) => {
-                let all = unpolled(&report.comments_by);
-                let held = !all.is_empty() && all.iter().all(|(_, l)| l.n > 0 && l.p99_ms < most);
-                let got = all.iter().map(|(by, l)| format!("{by} {:.1} of {}", l.p99_ms, l.n)).collect::<Vec<_>>();
-                (format!("comments p99 < {most} ms"), got.join("; "), held, true)
-            }
-            Promise::Delivered(least) => {
-                let share = report.comments_given as f64 / report.comments_due.max(1) as f64;
-                let got = format!("{:.3} % of {}", share * 100.0, report.comments_due);
-                let held = report.comments_due > 0 && share > least;
-                (format!("more than {} % of comments delivered", least * 100.0), got, held, false)
-            }
+            Promise::CommentsP99(most) => p99("comments", &unpolled(&report.comments_by), most),
+            Promise::Delivered(least) => share("comments delivered", report.comments_given, report.comments_due, least),
             Promise::Sampled(cap) => {
                 let (least, most) = (report.comments_least as f64, report.comments_most as f64);
                 let got = format!(
@@ -103,16 +93,8 @@ impl Promise {
                 let held = told && least > fewest && most <= allowed;
                 (format!("a part for everyone, {cap} comments a second"), got, held, false)
             }
-            Promise::ScoresComplete => {
-                let got = format!("{} of {}", report.scores_given, report.scores_due);
-                let held = report.scores_due > 0 && report.scores_given == report.scores_due;
-                ("every score event to every viewer".to_owned(), got, held, false)
-            }
-            Promise::PaidComplete => {
-                let got = format!("{} of {}", report.gifts_given, report.gifts_due);
-                let held = report.gifts_due > 0 && report.gifts_given == report.gifts_due;
-                ("every gift to every viewer".to_owned(), got, held, false)
-            }
+            Promise::ScoresComplete => complete("score event", report.scores_given, report.scores_due),
+            Promise::PaidComplete => complete("gift", report.gifts_given, report.gifts_due),
             Promise::Likes(least) => {
                 let share = report.likes.as_ref().map_or(0.0, |l| l.per_second / like_rate);
                 let got = report.likes.as_ref().map(|l| format!("{:.0} a second, {} refused", l.per_second, l.refused));
@@ -126,17 +108,9 @@ impl Promise {
                 (format!("totals that are p99 < {most} ms old"), got, l.n > 0 && l.p99_ms < most, true)
             }
             Promise::Banners(least) => {
-                let share = report.banners_given as f64 / report.banners_due.max(1) as f64;
-                let got = format!("{:.3} % of {}", share * 100.0, report.banners_due);
-                let held = report.banners_due > 0 && share > least;
-                (format!("more than {} % of banners to open streams", least * 100.0), got, held, false)
+                share("banners to open streams", report.banners_given, report.banners_due, least)
             }
-            Promise::BannersP99(most) => {
-                let all = unpolled(&report.banners_by);
-                let held = !all.is_empty() && all.iter().all(|(_, l)| l.n > 0 && l.p99_ms < most);
-                let got = all.iter().map(|(by, l)| format!("{by} {:.1} of {}", l.p99_ms, l.n)).collect::<Vec<_>>();
-                (format!("banners p99 < {most} ms"), got.join("; "), held, true)
-            }
+            Promise::BannersP99(most) => p99("banners", &unpolled(&report.banners_by), most),
             Promise::Undisturbed(most) => {
                 let (calm, beside) = (report.calm, report.beside);
                 let more = beside.p99_ms - calm.p99_ms;
@@ -170,8 +144,27 @@ impl Promise {
     }
 }
 
+/// What a promise says, what was got, whether it is kept, and whether it is a matter of time.
+type Told = (String, String, bool, bool);
+
+fn p99(what: &str, by: &[(String, Latency)], most: f64) -> Told {
+    let held = !by.is_empty() && by.iter().all(|(_, l)| l.n > 0 && l.p99_ms < most);
+    let got = by.iter().map(|(by, l)| format!("{by} {:.1} of {}", l.p99_ms, l.n)).collect::<Vec<_>>();
+    (format!("{what} p99 < {most} ms"), got.join("; "), held, true)
+}
+
+fn share(what: &str, given: u64, due: u64, least: f64) -> Told {
+    let share = given as f64 / due.max(1) as f64;
+    let got = format!("{:.3} % of {due}", share * 100.0);
+    (format!("more than {} % of {what}", least * 100.0), got, due > 0 && share > least, false)
+}
+
+fn complete(what: &str, given: u64, due: u64) -> Told {
+    (format!("every {what} to every viewer"), format!("{given} of {due}"), due > 0 && given == due, false)
+}
+
 impl Limits {
-    fn judged(self, what: &str, by: &[(String, Latency)]) -> (String, String, bool, bool) {
+    fn judged(self, what: &str, by: &[(String, Latency)]) -> Told {
         let held = |l: &Latency| l.n > 0 && l.p50_ms < self.p50 && l.p99_ms < self.p99 && l.p999_ms < self.p999;
         let one = |(name, l): &(String, Latency)| {
             format!("{name} {:.1} / {:.1} / {:.1} of {}", l.p50_ms, l.p99_ms, l.p999_ms, l.n)
