@@ -264,7 +264,7 @@ fn owners(plan: &Plan, rows: &mut Rows) {
     rows.row("shards where it would move", shards.standby.to_string(), "warm in a second region".to_owned());
     let (raw, sequenced) = (short(shards.raw_per_partition), short(shards.sequenced));
     let how = match room.sampled {
-        true => format!("fixed; raw log {raw} comments/s in each, the room's ordered log {sequenced}/s in one"),
+        true => format!("fixed; {raw} raw comments/s in each, {sequenced}/s of what is shown in one"),
         false => format!("fixed; the room is in one of them: {sequenced} comments/s"),
     };
     rows.row("partitions", shards.partitions.to_string(), how);

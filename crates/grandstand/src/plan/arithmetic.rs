@@ -202,9 +202,9 @@ pub struct Shards {
     /// Keys of the last ten minutes, over all shards.
     pub memory_gb: f64,
     pub partitions: u64,
-    /// Comments a second in each partition of the raw log.
+    /// Raw comments a second in each partition.
     pub raw_per_partition: f64,
-    /// The sampler's winners, or all comments of a room that is not sampled: one partition of the ordered log.
+    /// The sampler's winners, or all comments of a room that is not sampled: they are in one partition.
     pub sequenced: f64,
     pub log_mb_per_second: f64,
     pub log_gb_per_hour: f64,
