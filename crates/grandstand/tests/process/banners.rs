@@ -1,28 +1,13 @@
 //! Banners from a gift or an operator to every open stream: once, on every rung, whatever is killed in between.
 
-use std::time::Instant;
-
 use serde_json::{Value, json};
 
 use crate::processes::{self, metric};
-use crate::support::{Answer, LIMIT, Server};
-use crate::viewer::{RUNGS, Rung, Viewer};
-
-fn open(server: &Server, rung: Rung, room: &str, cursor: Option<u64>) -> Viewer {
-    let cursor = cursor.map(|c| c.to_string());
-    Viewer::open(server, rung, room, cursor.as_deref(), None).unwrap_or_else(|a| panic!("{rung:?}: {a:?}"))
-}
+use crate::support::{Answer, Server};
+use crate::viewer::{RUNGS, Rung, Viewer, open_at};
 
 fn call(server: &Server, method: &str, path: &str, token: &str, body: &Value) -> Answer {
-    let end = Instant::now() + LIMIT;
-    loop {
-        let body = Some(body).filter(|body| !body.is_null());
-        let answer = server.http().call(method, path, Some(token), body).expect("an answer");
-        if answer.status != 503 {
-            return answer;
-        }
-        assert!(Instant::now() < end, "{:?}", answer.json);
-    }
+    server.call_until_there(method, path, token, Some(body).filter(|body| !body.is_null()))
 }
 
 fn rocket(gift_id: &str, user: &str) -> Value {
@@ -55,7 +40,8 @@ fn a_gift_s_banner_reaches_viewers_of_every_room_on_every_rung_once() {
         let server = Server::start(args, &[]);
         let (token, _) = shop(&server, "shop", json!({}));
         let before = server.published("elsewhere", &token, "k1", "before");
-        let mut viewers: Vec<Viewer> = (0..6).map(|n| open(&server, RUNGS[n % 3], "elsewhere", Some(before))).collect();
+        let mut viewers: Vec<Viewer> =
+            (0..6).map(|n| open_at(&server, RUNGS[n % 3], "elsewhere", Some(before))).collect();
         // A poll that was answered once is known, and waits for what comes.
         viewers.iter_mut().for_each(|viewer| drop(viewer.next_or_answer()));
         let answer = give(&server, &token, "shop", &rocket("pay-1", "ann"));
@@ -75,7 +61,7 @@ fn a_gift_s_banner_reaches_viewers_of_every_room_on_every_rung_once() {
         }
         // Who comes later finds it standing, and in the snapshot.
         for rung in [Rung::WebSocket, Rung::Sse] {
-            let hello = open(&server, rung, "shop", None).next().expect("hello");
+            let hello = open_at(&server, rung, "shop", None).next().expect("hello");
             assert_eq!(hello["banners"][0]["banner_id"], id.as_str(), "{hello}");
         }
         let snapshot = server.http().call("GET", "/v1/rooms/elsewhere/snapshot", None, None).expect("an answer");
@@ -91,7 +77,7 @@ fn an_operator_s_banner_is_told_audited_and_taken_down() {
     assert_eq!(call(&server, "POST", "/admin/banners", &token, &body).status, 403);
     let unexplained = json!({"body": "x", "seconds": 1});
     assert_eq!(call(&server, "POST", "/admin/banners", &ops, &unexplained).status, 422);
-    let mut viewers: Vec<Viewer> = RUNGS.map(|rung| open(&server, rung, "shop", None)).into();
+    let mut viewers: Vec<Viewer> = RUNGS.map(|rung| open_at(&server, rung, "shop", None)).into();
     viewers.iter_mut().for_each(|viewer| drop(viewer.next_or_answer()));
     let answer = call(&server, "POST", "/admin/banners", &ops, &body);
     assert_eq!(answer.status, 200, "{:?}", answer.json);
@@ -111,7 +97,7 @@ fn an_operator_s_banner_is_told_audited_and_taken_down() {
         let end = seen.last().expect("its end");
         assert_eq!((&end["banner_id"], &end["ended"]), (&json!(id), &json!(true)));
     }
-    let hello = open(&server, Rung::WebSocket, "shop", None).next().expect("hello");
+    let hello = open_at(&server, Rung::WebSocket, "shop", None).next().expect("hello");
     assert_eq!(hello["banners"], json!([]), "{hello}");
     let audit = std::fs::read_to_string(server.data().join("audit.jsonl")).expect("the audit");
     assert!(audit.contains("asked by the desk") && audit.contains("\"banner end\""), "{audit}");
@@ -129,7 +115,7 @@ fn gifts_over_the_room_s_cap_have_no_banner_and_are_told_so() {
     assert_eq!(metric(&server, "grandstand_banners_capped_total{cap=\"room\"}"), 2);
     assert_eq!(metric(&server, "grandstand_banners_total{of=\"gift\"}"), 2);
     // One a second to each viewer; both come.
-    let hello = open(&server, Rung::WebSocket, "shop", None).next().expect("hello");
+    let hello = open_at(&server, Rung::WebSocket, "shop", None).next().expect("hello");
     assert!(hello["banners"].as_array().is_some_and(|b| b.len() <= 2), "{hello}");
 }
 
@@ -140,7 +126,7 @@ fn a_banner_survives_a_kill_between_its_gift_and_its_viewers() {
         let (token, ops) = shop(&server, "shop", json!({}));
         let mut viewers = Vec::new();
         if !args.is_empty() {
-            viewers.extend([Rung::WebSocket, Rung::Sse].map(|rung| open(&server, rung, "shop", None)));
+            viewers.extend([Rung::WebSocket, Rung::Sse].map(|rung| open_at(&server, rung, "shop", None)));
             viewers.iter_mut().for_each(|viewer| drop(viewer.next()));
         }
         let id = give(&server, &token, "shop", &rocket("pay-1", "ann"))["banner_id"].as_str().expect("one").to_owned();
@@ -148,7 +134,7 @@ fn a_banner_survives_a_kill_between_its_gift_and_its_viewers() {
         if args.is_empty() {
             server.kill();
             server.restart();
-            viewers.extend([Rung::WebSocket, Rung::Sse].map(|rung| open(&server, rung, "shop", None)));
+            viewers.extend([Rung::WebSocket, Rung::Sse].map(|rung| open_at(&server, rung, "shop", None)));
         } else {
             processes::kill(processes::shard_pid(&server));
         }
@@ -171,7 +157,7 @@ fn a_banner_survives_a_kill_between_its_gift_and_its_viewers() {
 fn banners_go_out_one_a_second_and_none_is_lost() {
     let server = Server::start(&[], &[]);
     let (_, ops) = shop(&server, "shop", json!({}));
-    let mut viewers: Vec<Viewer> = RUNGS.map(|rung| open(&server, rung, "shop", None)).into();
+    let mut viewers: Vec<Viewer> = RUNGS.map(|rung| open_at(&server, rung, "shop", None)).into();
     viewers.iter_mut().for_each(|viewer| drop(viewer.next_or_answer()));
     let asked: Vec<String> = (0..3)
         .map(|n| {

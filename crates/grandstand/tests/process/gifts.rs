@@ -5,13 +5,8 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use crate::processes;
-use crate::support::{Answer, LIMIT, Server};
-use crate::viewer::{RUNGS, Rung, Viewer};
-
-fn open(server: &Server, rung: Rung, room: &str, cursor: Option<u64>) -> Viewer {
-    let cursor = cursor.map(|c| c.to_string());
-    Viewer::open(server, rung, room, cursor.as_deref(), None).unwrap_or_else(|a| panic!("{rung:?}: {a:?}"))
-}
+use crate::support::{Answer, Server};
+use crate::viewer::{RUNGS, Rung, Viewer, open_at};
 
 fn gift(gift_id: &str, user: &str, item: &str, count: u32, micros: u64) -> Value {
     json!({"gift_id": gift_id, "user": {"id": user, "name": format!("{user} of the north stand")}, "item": item,
@@ -24,14 +19,7 @@ fn give(server: &Server, token: &str, room: &str, gift: &Value) -> Answer {
 
 /// The same, to a server whose shard may be away: a backend asks again, with the same key.
 fn told(server: &Server, token: &str, room: &str, gift: &Value) -> Answer {
-    let end = Instant::now() + LIMIT;
-    loop {
-        let answer = give(server, token, room, gift);
-        if answer.status != 503 {
-            return answer;
-        }
-        assert!(Instant::now() < end, "{:?}", answer.json);
-    }
+    server.call_until_there("POST", &format!("/v1/rooms/{room}/gifts"), token, Some(gift))
 }
 
 fn given(server: &Server, token: &str, room: &str, gift: &Value) -> u64 {
@@ -46,7 +34,7 @@ fn a_gift_reaches_every_viewer_on_every_rung_once() {
         let server = Server::start(args, &[]);
         let token = server.token("shop", &["backend"]);
         let before = server.published("r", &token, "k1", "before");
-        let mut viewers: Vec<Viewer> = (0..6).map(|n| open(&server, RUNGS[n % 3], "r", Some(before))).collect();
+        let mut viewers: Vec<Viewer> = (0..6).map(|n| open_at(&server, RUNGS[n % 3], "r", Some(before))).collect();
         let first = given(&server, &token, "r", &gift("pay-1", "ann", "rocket", 3, 4_990_000));
         let second = given(&server, &token, "r", &gift("pay-2", "bob", "rose", 1, 100_000));
         let again = give(&server, &token, "r", &gift("pay-1", "ann", "rocket", 3, 4_990_000));
@@ -69,7 +57,7 @@ fn a_gift_reaches_every_viewer_on_every_rung_once() {
         }
         // Who comes later with the old cursor is given the same.
         for rung in RUNGS {
-            let seen = open(&server, rung, "r", Some(before)).until_id(last);
+            let seen = open_at(&server, rung, "r", Some(before)).until_id(last);
             let gifts: Vec<u64> =
                 seen.iter().filter(|e| e["type"] == "gift").filter_map(|g| g["event_id"].as_u64()).collect();
             assert_eq!(gifts, [first, second], "{rung:?} {seen:?}");
@@ -110,10 +98,10 @@ fn a_gift_acked_before_a_kill_is_there_after_it_and_its_retry_is_answered() {
         if args.is_empty() {
             server.kill();
             server.restart();
-            viewers.extend(RUNGS.map(|rung| open(&server, rung, "r", Some(before))));
+            viewers.extend(RUNGS.map(|rung| open_at(&server, rung, "r", Some(before))));
         } else {
             // Those of the gateways live through it.
-            viewers.extend([Rung::WebSocket, Rung::Sse].map(|rung| open(&server, rung, "r", Some(before))));
+            viewers.extend([Rung::WebSocket, Rung::Sse].map(|rung| open_at(&server, rung, "r", Some(before))));
             processes::kill(processes::shard_pid(&server));
         }
         let again = told(&server, &token, "r", &gift("pay-1", "ann", "rocket", 3, 4_990_000));
@@ -150,7 +138,7 @@ fn a_combo_is_told_at_once_then_once_a_second_and_in_the_end_whole_to_everyone()
     let admin = server.token("ops", &["region-ops"]);
     server.put_room("r", &admin, json!({"combo_seconds": 2}));
     let before = server.published("r", &token, "k1", "before");
-    let mut early = open(&server, Rung::WebSocket, "r", Some(before));
+    let mut early = open_at(&server, Rung::WebSocket, "r", Some(before));
     let start = Instant::now();
     let mut first = 0;
     for n in 0..30 {
@@ -166,7 +154,7 @@ fn a_combo_is_told_at_once_then_once_a_second_and_in_the_end_whole_to_everyone()
     server.restart();
     let whole = |e: &Value| e["ended"] == true;
     for rung in RUNGS {
-        let seen = open(&server, rung, "r", Some(before)).until(whole);
+        let seen = open_at(&server, rung, "r", Some(before)).until(whole);
         let (sums, n) = shown(&seen);
         assert_eq!(sums, [(first, (30, 60, 30_000))].into(), "{rung:?} {seen:?}");
         let most = 3 + tapped.as_secs() as usize;

@@ -1,12 +1,12 @@
 //! Likes and who watches, as clients see them: given by socket and by POST, told on every rung, counted once whatever dies.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::processes::{child, kill, metric, shard_pid};
-use crate::support::{Answer, Http, LIMIT, Server};
+use crate::support::{Answer, Http, Server, until};
 use crate::viewer::{RUNGS, Rung, Viewer};
 
 fn open(server: &Server, rung: Rung, room: &str, token: Option<&str>) -> Viewer {
@@ -49,14 +49,6 @@ fn until_likes(viewer: &mut Viewer, wanted: &Value) {
         last = now;
         event["likes"] == *wanted
     });
-}
-
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + LIMIT;
-    while !holds() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::yield_now();
-    }
 }
 
 fn is_ready(server: &Server) -> bool {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::support::{Http, LIMIT, Server};
+use crate::support::{Http, LIMIT, Server, signal};
 use crate::viewer::{RUNGS, Rung, Viewer, ids};
 
 fn open(server: &Server, rung: Rung, room: &str, cursor: Option<&str>, token: Option<&str>) -> Viewer {
@@ -50,13 +50,17 @@ pub fn child(server: &Server, share: &str) -> u32 {
 }
 
 pub fn kill(pid: u32) {
-    assert!(std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status().expect("kill").success());
+    signal(pid, "KILL");
 }
 
 pub fn metric(server: &Server, name: &str) -> u64 {
     let answer = server.http().call("GET", "/metrics", None, None).expect("an answer");
-    let text = String::from_utf8(answer.body).expect("text");
-    let line = text.lines().find(|line| line.split(' ').next() == Some(name));
+    number(&String::from_utf8(answer.body).expect("text"), name)
+}
+
+/// A value of a page of metrics.
+pub fn number(page: &str, name: &str) -> u64 {
+    let line = page.lines().find(|line| line.split(' ').next() == Some(name));
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("no {name}"))
 }
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::fan::{Fans, Track, with_fans};
-use crate::processes::{child, kill, metric, shard_pid};
-use crate::support::{Http, LIMIT, Server};
+use crate::processes::{child, kill, metric, number, shard_pid};
+use crate::support::{Http, LIMIT, Server, signal};
 use crate::viewer::{RUNGS, Rung, Viewer};
 
 /// How often the shard is killed in a row.
@@ -15,11 +15,6 @@ fn kills() -> usize {
     let is_long = std::env::var_os("GRANDSTAND_LONG").is_some();
     let told = std::env::var("LONG_KILLS").ok().map(|n| n.parse().expect("LONG_KILLS is a number"));
     if is_long { told.unwrap_or(100) } else { 2 }
-}
-
-fn signal(pid: u32, name: &str) {
-    let done = std::process::Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
-    assert!(done.expect("kill can be called").success());
 }
 
 /// Which process holds the server's end of each connection, by the client's port.
@@ -48,11 +43,6 @@ fn holders(server: &Server, pids: &[u32]) -> HashMap<u16, u32> {
 
 fn gateways(server: &Server, n: usize) -> Vec<u32> {
     (0..n).map(|g| child(server, &format!("gateway:{g}/{n}"))).collect()
-}
-
-fn number(page: &str, name: &str) -> u64 {
-    let line = page.lines().find(|line| line.split(' ').next() == Some(name));
-    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("no {name}"))
 }
 
 fn p(sorted: &[Duration], share: usize) -> Duration {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde_json::json;
 
 use crate::processes::{child, kill, metric};
-use crate::support::{Http, LIMIT, Server};
+use crate::support::{Http, LIMIT, Server, until};
 use crate::viewer::{Rung, Viewer};
 
 /// Enough new connections that the kernel gives each of two processes some: all go to one once in 2^23.
@@ -64,15 +64,6 @@ fn a_newer_poll_of_a_tab_ends_the_older_one_in_another_gateway_process() {
     }
     server.published("r", &token, "k2", "second");
     assert_eq!(held.join().expect("a status"), 200);
-}
-
-/// Waits for what the processes tell one another.
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + LIMIT;
-    while !holds() {
-        assert!(Instant::now() < end, "{what}");
-        thread::yield_now();
-    }
 }
 
 /// The code that a new stream is refused with; none when it is greeted.

@@ -3,12 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::Server;
-use crate::viewer::{RUNGS, Rung, Viewer, ids};
-
-fn open(server: &Server, rung: Rung, room: &str, cursor: Option<u64>) -> Viewer {
-    let cursor = cursor.map(|c| c.to_string());
-    Viewer::open(server, rung, room, cursor.as_deref(), None).unwrap_or_else(|a| panic!("{rung:?}: {a:?}"))
-}
+use crate::viewer::{RUNGS, Rung, Viewer, ids, open_at};
 
 /// The first event that says where the stream stands: `hello`, or `snapshot_required` after it.
 fn greeting(viewer: &mut Viewer) -> Value {
@@ -37,7 +32,7 @@ fn without_a_cursor_the_stream_is_live_from_the_head() {
     let mut before = old;
     for (n, rung) in RUNGS.into_iter().enumerate() {
         for zero in [None, Some(0)] {
-            let mut viewer = open(&server, rung, "live", zero);
+            let mut viewer = open_at(&server, rung, "live", zero);
             if rung != Rung::Poll {
                 let hello = greeting(&mut viewer);
                 assert_eq!(
@@ -64,7 +59,7 @@ fn a_cursor_with_nothing_of_the_room_after_it_is_resumed_however_old() {
         server.published("noisy", &token, &format!("n{n}"), "another room");
     }
     for (n, rung) in RUNGS.into_iter().enumerate() {
-        let mut viewer = open(&server, rung, "quiet", Some(at));
+        let mut viewer = open_at(&server, rung, "quiet", Some(at));
         if rung != Rung::Poll {
             let hello = greeting(&mut viewer);
             assert_eq!(
@@ -87,7 +82,7 @@ fn a_cursor_of_the_same_log_but_another_room_is_valid() {
     let elsewhere = server.published("there", &token, "k1", "another room");
     let here = server.published("here", &token, "k2", "this room");
     for rung in RUNGS {
-        let mut viewer = open(&server, rung, "here", Some(elsewhere));
+        let mut viewer = open_at(&server, rung, "here", Some(elsewhere));
         assert_eq!(ids(&viewer.until_id(here)), [here], "{rung:?}");
     }
 }
@@ -101,7 +96,7 @@ fn a_gap_is_filled_whole_and_in_order_from_ring_and_log() {
     missed.push(goal(&server, &token, "gap", 1));
     for from in ["ring", "log"] {
         for rung in RUNGS {
-            let mut viewer = open(&server, rung, "gap", Some(first));
+            let mut viewer = open_at(&server, rung, "gap", Some(first));
             let seen = viewer.until_id(*missed.last().expect("some"));
             // Development mode binds the match by a config event of its own, which is in order too.
             let got: Vec<u64> = ids(&seen);
@@ -131,7 +126,7 @@ fn more_than_five_hundred_comments_are_cut_and_it_is_told() {
     server.stop();
     server.restart();
     for rung in RUNGS {
-        let mut viewer = open(&server, rung, "long", Some(first));
+        let mut viewer = open_at(&server, rung, "long", Some(first));
         let seen = viewer.until_id(*missed.last().expect("some"));
         let got = ids(&seen);
         assert!(got.contains(&goal_id), "{rung:?}: the goal is never cut");
@@ -161,7 +156,7 @@ fn cursors_beyond_the_head_or_their_epoch_are_unknown() {
     let beyond_head = head + 1_000;
     for (n, rung) in RUNGS.into_iter().enumerate() {
         for cursor in [beyond_epoch, beyond_head, (1 << 53) - 1] {
-            let mut viewer = open(&server, rung, "unknown", Some(cursor));
+            let mut viewer = open_at(&server, rung, "unknown", Some(cursor));
             let seen = viewer.until(|e| e["type"] == "snapshot_required");
             let told = seen.last().expect("told");
             assert_eq!(told["reason"], "unknown_cursor", "{rung:?} {told}");
@@ -194,7 +189,7 @@ fn a_cursor_older_than_the_window_with_newer_priority_needs_a_snapshot() {
     server.stop();
     server.restart();
     for rung in RUNGS {
-        let mut viewer = open(&server, rung, "old", Some(first));
+        let mut viewer = open_at(&server, rung, "old", Some(first));
         let seen = viewer.until(|e| e["type"] == "snapshot_required");
         assert_eq!(seen.last().expect("told")["reason"], "too_old", "{rung:?}");
     }
@@ -227,7 +222,7 @@ fn five_disconnects_in_a_row_miss_nothing() {
         let mut got = Vec::new();
         let mut wanted = Vec::new();
         for round in 0..6 {
-            let mut viewer = open(&server, rung, &room, Some(cursor));
+            let mut viewer = open_at(&server, rung, &room, Some(cursor));
             for n in 0..20 {
                 wanted.push(server.published(&room, &token, &format!("{round}-{n}"), "text"));
             }

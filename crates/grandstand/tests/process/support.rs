@@ -103,8 +103,7 @@ impl Server {
     }
 
     pub fn signal(&self, name: &str) {
-        let done = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status();
-        assert!(done.expect("kill can be called").success());
+        signal(self.pid(), name);
     }
 
     /// Waits for the end; panics after `limit`.
@@ -182,13 +181,41 @@ impl Server {
     }
 
     /// The room's whole log as the export gives it, every page.
+    /// Asks again, with the same words, while the shard may be away.
+    pub fn call_until_there(&self, method: &str, path: &str, token: &str, body: Option<&Value>) -> Answer {
+        let end = Instant::now() + LIMIT;
+        loop {
+            let answer = self.http().call(method, path, Some(token), body).expect("an answer");
+            if answer.status != 503 {
+                return answer;
+            }
+            assert!(Instant::now() < end, "{:?}", answer.json);
+        }
+    }
+
     pub fn export(&self, room: &str, token: &str) -> Vec<Value> {
-        let answer = self
-            .http()
-            .call("GET", &format!("/admin/rooms/{room}/export?include=control"), Some(token), None)
-            .expect("an answer");
+        self.export_with(room, token, "control")
+    }
+
+    pub fn export_with(&self, room: &str, token: &str, include: &str) -> Vec<Value> {
+        let path = format!("/admin/rooms/{room}/export?include={include}");
+        let answer = self.http().call("GET", &path, Some(token), None).expect("an answer");
         assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
         String::from_utf8(answer.body).expect("text").lines().map(|l| serde_json::from_str(l).expect(l)).collect()
+    }
+}
+
+pub fn signal(pid: u32, name: &str) {
+    let done = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
+    assert!(done.expect("kill can be called").success());
+}
+
+/// Waits for what comes by itself.
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + LIMIT;
+    while !holds() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::yield_now();
     }
 }
 

@@ -246,3 +246,9 @@ pub fn ids(events: &[Value]) -> Vec<u64> {
     let moves = |e: &&Value| e["type"].as_str().is_some_and(|t| ordered.contains(&t));
     events.iter().filter(moves).filter_map(|e| e["event_id"].as_u64()).collect()
 }
+
+/// A stream without a token, from this cursor.
+pub fn open_at(server: &Server, rung: Rung, room: &str, cursor: Option<u64>) -> Viewer {
+    let cursor = cursor.map(|c| c.to_string());
+    Viewer::open(server, rung, room, cursor.as_deref(), None).unwrap_or_else(|a| panic!("{rung:?}: {a:?}"))
+}

@@ -17,10 +17,7 @@ fn n_flips() -> usize {
 }
 
 fn exported(server: &Server, token: &str) -> Vec<Value> {
-    let path = format!("/admin/rooms/{ROOM}/export?include=control,raw");
-    let answer = server.http().call("GET", &path, Some(token), None).expect("an answer");
-    assert_eq!(answer.status, 200);
-    String::from_utf8(answer.body).expect("text").lines().map(|l| serde_json::from_str(l).expect(l)).collect()
+    server.export_with(ROOM, token, "control,raw")
 }
 
 fn is_raw(line: &Value) -> bool {
