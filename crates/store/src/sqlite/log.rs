@@ -356,12 +356,11 @@ impl Log for SqliteLog {
                 if *erased >= limit {
                     continue;
                 }
-                let mut rows: Vec<(i64, Vec<u8>)> = log
+                let rows: Vec<(i64, Vec<u8>)> = log
                     .conn
                     .prepare_cached(ROOM_SCAN)?
-                    .query_map(params![n, erased, budget as i64], |row| Ok((row.get(0)?, row.get(1)?)))?
+                    .query_map(params![n, erased, limit, budget as i64], |row| Ok((row.get(0)?, row.get(1)?)))?
                     .collect::<rusqlite::Result<_>>()?;
-                rows.truncate(rows.partition_point(|(id, _)| *id <= limit));
                 if rows.is_empty() {
                     continue;
                 }
@@ -422,13 +421,13 @@ const ROOM_PAGE: &str = "
     ORDER BY id";
 /// The same with all that no viewer is sent.
 const ROOM_SCAN: &str = "
-    SELECT id, bytes FROM log INDEXED BY log_priority WHERE room = ?1 AND lane = 0 AND id > ?2
+    SELECT id, bytes FROM log INDEXED BY log_priority WHERE room = ?1 AND lane = 0 AND id > ?2 AND id <= ?3
     UNION ALL
-    SELECT id, bytes FROM log INDEXED BY log_comments WHERE room = ?1 AND lane = 1 AND id > ?2
+    SELECT id, bytes FROM log INDEXED BY log_comments WHERE room = ?1 AND lane = 1 AND id > ?2 AND id <= ?3
     UNION ALL
     SELECT id, bytes FROM log INDEXED BY log_others
-        WHERE room = ?1 AND room IS NOT NULL AND lane IS NULL AND id > ?2
-    ORDER BY id LIMIT ?3";
+        WHERE room = ?1 AND room IS NOT NULL AND lane IS NULL AND id > ?2 AND id <= ?3
+    ORDER BY id LIMIT ?4";
 const LAST_PRIORITY: &str = "SELECT max(id) FROM log INDEXED BY log_priority WHERE room = ?1 AND lane = 0 AND id <= ?2";
 const LAST_COMMENT: &str = "SELECT max(id) FROM log INDEXED BY log_comments WHERE room = ?1 AND lane = 1 AND id <= ?2";
 const FIRST_PRIORITY: &str = "SELECT id, bytes FROM log INDEXED BY log_priority
@@ -538,7 +537,8 @@ impl LogReader for SqliteReader {
                 return Ok(RoomPage { records: Vec::new(), upto: head.max(after), head });
             };
             let mut scan = view.conn.prepare_cached(ROOM_SCAN)?;
-            let (records, ended) = view.records(&mut scan, params![n, after.value() as i64, rows as i64 + 1], rows)?;
+            let (records, ended) =
+                view.records(&mut scan, params![n, after.value() as i64, i64::MAX, rows as i64 + 1], rows)?;
             let upto = match ended {
                 Ended::Whole => head.max(after),
                 Ended::Early => records.last().map_or(after, |r| r.event_id().position()),
