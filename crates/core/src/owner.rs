@@ -69,8 +69,6 @@ pub struct Settings {
     pub retry_after: Duration,
     /// The last seq of an epoch; 2^32 but in tests.
     pub seq_max: u64,
-    /// Comments a second × viewers that the gateways can deliver; above it a busy room is wide.
-    pub deliveries: u64,
     /// Of a wide room's window; the weights are the room's own.
     pub window: sampler::window::Settings,
     /// Seed of the maps' hasher and of the lotteries of wide rooms: chance in a server, the scenario's in a simulation.
@@ -88,7 +86,6 @@ impl Default for Settings {
             verdict_within: Duration::from_millis(80),
             retry_after: Duration::from_millis(500),
             seq_max: Seq::MAX,
-            deliveries: sampler::switch::Limits::default().deliveries,
             window: sampler::window::Settings::default(),
             seed: 0,
         }

@@ -436,6 +436,10 @@ impl Policy {
         (Policy::PreModerate, "pre-moderate"),
         (Policy::PreModerateStrict, "pre-moderate-strict"),
     ];
+    /// A comment is shown only with a verdict.
+    pub fn judges_first(self) -> bool {
+        matches!(self, Policy::PreModerate | Policy::PreModerateStrict)
+    }
     pub fn name(self) -> &'static str {
         Policy::ALL[self as usize].1
     }

@@ -152,7 +152,7 @@ impl Owner {
             was_wide: is_wide,
         };
         // In a wide room only what wins is judged.
-        if matches!(policy, Policy::PreModerate | Policy::PreModerateStrict) && !is_wide {
+        if policy.judges_first() && !is_wide {
             let (room, text) = (comment.publish.room.clone(), comment.publish.text.clone());
             self.out.push_back(Output::NeedVerdict { tag, room, text, deadline });
             let before = self.judging.insert(tag, comment);

@@ -109,6 +109,13 @@ impl Owner {
         Ok((at, draft.views.get_mut(&at).expect("it was drafted above")))
     }
 
+    /// A room's first record comes before all others; the batch that was to bring it may have failed.
+    pub(super) fn make_room_if_missing(&self, draft: &mut Draft, at: usize) {
+        if draft.views.get(&at).or(self.slots[at].view.as_ref()).is_none() {
+            self.make_room(draft, at);
+        }
+    }
+
     /// Logs a room's first record.
     pub(super) fn make_room(&self, draft: &mut Draft, at: usize) {
         let room = &self.slots[at].room;

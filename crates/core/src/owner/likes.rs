@@ -144,7 +144,7 @@ impl Owner {
         self.counting.sealed_at = Some(now);
         let mut sealed = std::mem::take(&mut self.counting.back);
         for at in sealed.rooms.keys().copied() {
-            self.make_room_for_likes(draft, at);
+            self.make_room_if_missing(draft, at);
         }
         for frame in std::mem::take(&mut self.counting.frames) {
             let since = Mono(now.0.saturating_sub(frame.round.span.as_micros() as u64));
@@ -185,7 +185,7 @@ impl Owner {
             self.counting.uncounted.room += n_all();
             return;
         };
-        self.make_room_for_likes(draft, at);
+        self.make_room_if_missing(draft, at);
         let view = draft.views.get(&at).or(self.slots[at].view.as_ref()).expect("the room was made above");
         if view.settings.like_rate == 0 || view.settings.state == RoomState::Closed {
             self.counting.uncounted.room += n_all();
@@ -214,13 +214,6 @@ impl Owner {
         }
         if added.is_empty() {
             sealed.rooms.remove(&at);
-        }
-    }
-
-    /// A room's first record comes before its first likes; the batch that was to bring it may have failed.
-    fn make_room_for_likes(&self, draft: &mut Draft, at: usize) {
-        if draft.views.get(&at).or(self.slots[at].view.as_ref()).is_none() {
-            self.make_room(draft, at);
         }
     }
 

@@ -11,7 +11,7 @@ use crate::names::{ClientMsgId, UserId};
 use crate::owner::Owner;
 use crate::owner::admit::{banned, may_comment, published};
 use crate::owner::answer::Answer;
-use crate::owner::command::{Author, Command, Publish, Tag};
+use crate::owner::command::{Command, Publish, Tag};
 use crate::owner::commit::{Flight, Settle};
 use crate::owner::draft::Draft;
 use crate::owner::likes::Sealed;
@@ -192,62 +192,33 @@ impl Owner {
 
     fn comment_record(&self, draft: &mut Draft, comment: Comment) -> Result<Answer, Answer> {
         let Comment { at, publish, verdict, policy_version, was_wide, .. } = comment;
-        if draft.views.get(&at).or(self.slots[at].view.as_ref()).is_none() {
-            self.make_room(draft, at);
-        }
+        self.make_room_if_missing(draft, at);
         let view = draft.views.get(&at).or(self.slots[at].view.as_ref()).expect("the room was made above");
-        let author = publish.author.clone();
+        let author = publish.author;
         if view.is_banned(&author.user, draft.ts) && !planted(6) {
             return Err(banned());
         }
         may_comment(&view.settings)?;
-        if view.wide {
-            let version = view.policy_version;
-            return Ok(self.raw_record(draft, publish, author, verdict, version));
-        }
-        let policy = view.settings.moderation_policy;
-        let strict = policy == Policy::PreModerateStrict;
-        // It came when the room was wide, where only winners are judged.
-        if was_wide && matches!(policy, Policy::PreModerate | Policy::PreModerateStrict) {
-            return Err(Answer::Pending { retry_after: self.settings.retry_after });
-        }
-        if strict && (verdict != Verdict::Allow || policy_version != view.policy_version) {
-            return Err(Answer::Pending { retry_after: self.settings.retry_after });
+        let wide = view.wide;
+        if !wide {
+            let policy = view.settings.moderation_policy;
+            let strict = policy == Policy::PreModerateStrict;
+            // It came when the room was wide, where only winners are judged.
+            if was_wide && policy.judges_first()
+                || strict && (verdict != Verdict::Allow || policy_version != view.policy_version)
+            {
+                return Err(Answer::Pending { retry_after: self.settings.retry_after });
+            }
         }
         let version = view.policy_version;
         let room = publish.room;
         let record = draft.push(Some(&room), |r| {
             r.user = Some(author.user);
             r.client_msg_id = Some(publish.client_msg_id);
+            // In a wide room it is kept as it was said, for the window.
+            r.audience = if wide { Audience::Nobody } else { Audience::Everyone };
             r.verdict = verdict;
             r.policy_version = version;
-            let reply_to = publish.reply_to;
-            r.body = Body::Comment(CommentBody {
-                display: author.display,
-                badges: author.badges,
-                text: publish.text,
-                reply_to,
-                won: None,
-            });
-        });
-        Ok(published(&room, record.event_id(), false))
-    }
-
-    /// A comment of a wide room, as it was said.
-    fn raw_record(
-        &self,
-        draft: &mut Draft,
-        publish: Publish,
-        author: Author,
-        verdict: Verdict,
-        policy_version: u32,
-    ) -> Answer {
-        let record = draft.push(Some(&publish.room), |r| {
-            r.user = Some(author.user);
-            r.client_msg_id = Some(publish.client_msg_id);
-            r.audience = Audience::Nobody;
-            r.verdict = verdict;
-            r.policy_version = policy_version;
             r.body = Body::Comment(CommentBody {
                 display: author.display,
                 badges: author.badges,
@@ -256,6 +227,11 @@ impl Owner {
                 won: None,
             });
         });
-        Answer::Raw { raw_id: record.event_id(), partition: record.partition(), duplicate: false, fate: None }
+        Ok(match wide {
+            true => {
+                Answer::Raw { raw_id: record.event_id(), partition: record.partition(), duplicate: false, fate: None }
+            }
+            false => published(&room, record.event_id(), false),
+        })
     }
 }

@@ -26,13 +26,13 @@ use crate::planted::planted;
 use crate::record::{Body, Comment, Config, Crowd, Policy, RAW, Record, RetractTarget, Source, Verdict, Won};
 use crate::sampler::Candidate;
 use crate::sampler::known::Known;
-use crate::sampler::pick::WindowNumber;
+use crate::sampler::pick::{self, WindowNumber};
 use crate::sampler::switch::{Change, Sampling};
 use crate::sampler::window::{self, Offered, Window, Winner};
 use crate::time::{Mono, Wall};
 
 /// How long a window is. Source: docs/decisions/0005-numbers.md.
-pub const WINDOW: Duration = Duration::from_millis(200);
+pub const WINDOW: Duration = Duration::from_millis(pick::WINDOW_MS);
 /// How often a room's crowd is looked at.
 pub const TICK: Duration = Duration::from_secs(1);
 /// What a crash may give back to a window: the carry of a room at its fullest.
@@ -210,7 +210,7 @@ impl Owner {
             let rate = (u128::from(said) * 1_000 / since.as_millis()).min(u128::from(u32::MAX)) as u32;
             let Some(rules) = slot.view.as_ref().map(|view| &view.settings.sampling) else { continue };
             let crowd = Crowd { rate, viewers: slot.viewers };
-            let limits = crate::sampler::switch::Limits { deliveries: self.settings.deliveries, ..rules.limits() };
+            let limits = rules.limits();
             let change = slot.switch.on_tick(rules.when, &limits, crowd.rate, crowd.viewers, now);
             match change {
                 Some(change) => drop(self.turning.insert(at, (change, crowd))),
@@ -303,7 +303,7 @@ impl Owner {
         let winners = wide.window.finish(now);
         let gone = wide.window.take_gone();
         for winner in winners {
-            if needs_verdict(policy) {
+            if policy.judges_first() {
                 // Nobody may wait behind the switch, and nothing unjudged may pass it.
                 let raw = winner.candidate.record().clone();
                 self.tell_fate(at, raw);
@@ -380,7 +380,7 @@ impl Owner {
         let window = WindowNumber(wide.window.number());
         let policy_version = view.policy_version;
         let mut judged = Judged::Ready { verdict: Verdict::Unjudged, policy_version };
-        if needs_verdict(view.settings.moderation_policy) {
+        if view.settings.moderation_policy.judges_first() {
             let (tag, deadline) = (WINNER_TAG | self.winner_tags, self.clock.0 + self.settings.verdict_within);
             self.winner_tags += 1;
             judged = Judged::Waits { tag, deadline };
@@ -673,10 +673,6 @@ impl Owner {
             None => (target, is_raw),
         }
     }
-}
-
-fn needs_verdict(policy: Policy) -> bool {
-    matches!(policy, Policy::PreModerate | Policy::PreModerateStrict)
 }
 
 fn when_is_set(when: Sampling) -> bool {

@@ -143,10 +143,6 @@ impl Table {
         self.window
     }
 
-    pub fn n_winners(&self) -> usize {
-        self.weights.len()
-    }
-
     /// Calls `picked` with the places of `quota` winners for this viewer (all, when there are no more), ascending.
     pub fn pick(&mut self, viewer: ViewerKey, quota: usize, picked: impl FnMut(usize)) {
         if quota == 0 {
