@@ -19,7 +19,7 @@ fn give(server: &Server, token: &str, room: &str, gift: &Value) -> Answer {
 
 /// The same, to a server whose shard may be away: a backend asks again, with the same key.
 fn told(server: &Server, token: &str, room: &str, gift: &Value) -> Answer {
-    server.call_until_there("POST", &format!("/v1/rooms/{room}/gifts"), token, Some(gift))
+    server.call_until_there("POST", &format!("/v1/rooms/{room}/gifts"), Some(token), Some(gift))
 }
 
 fn given(server: &Server, token: &str, room: &str, gift: &Value) -> u64 {

@@ -25,7 +25,7 @@ fn post(server: &Server, room: &str, token: Option<&str>, body: &Value) -> Answe
 }
 
 fn snapshot(server: &Server, room: &str) -> Value {
-    server.http().call("GET", &format!("/v1/rooms/{room}/snapshot"), None, None).expect("an answer").json
+    server.call_until_there("GET", &format!("/v1/rooms/{room}/snapshot"), None, None).json
 }
 
 /// Reads until the room's likes are these; panics when a total falls on the way, or is more than it may be.
@@ -74,7 +74,7 @@ fn likes_by_socket_and_by_post_are_told_on_every_rung_and_kept_across_a_kill() {
         }
         let operator = server.token("ops", &["region-ops"]);
         let shown = |server: &Server| {
-            let room = server.http().call("GET", "/admin/rooms/r", Some(&operator), None).expect("an answer").json;
+            let room = server.call_until_there("GET", "/admin/rooms/r", Some(&operator), None).json;
             [snapshot(server, "r")["counters"]["likes"].clone(), room["counters"]["likes"].clone()]
         };
         assert_eq!(shown(&server), [total.clone(), total.clone()]);
@@ -87,7 +87,6 @@ fn likes_by_socket_and_by_post_are_told_on_every_rung_and_kept_across_a_kill() {
             server.restart();
         } else {
             kill(shard_pid(&server));
-            until("the shard is back", || is_ready(&server));
         }
         assert_eq!(shown(&server), [total.clone(), total.clone()]);
         let mut speaker = open(&server, Rung::WebSocket, "r", Some(&fan));

@@ -180,12 +180,11 @@ impl Server {
         answer.json
     }
 
-    /// The room's whole log as the export gives it, every page.
-    /// Asks again, with the same words, while the shard may be away.
-    pub fn call_until_there(&self, method: &str, path: &str, token: &str, body: Option<&Value>) -> Answer {
+    /// Asks again, with the same words, while the shard may be away: each gateway finds it again by itself.
+    pub fn call_until_there(&self, method: &str, path: &str, token: Option<&str>, body: Option<&Value>) -> Answer {
         let end = Instant::now() + LIMIT;
         loop {
-            let answer = self.http().call(method, path, Some(token), body).expect("an answer");
+            let answer = self.http().call(method, path, token, body).expect("an answer");
             if answer.status != 503 {
                 return answer;
             }
@@ -193,6 +192,7 @@ impl Server {
         }
     }
 
+    /// The room's whole log as the export gives it, every page.
     pub fn export(&self, room: &str, token: &str) -> Vec<Value> {
         self.export_with(room, token, "control")
     }
