@@ -11,18 +11,19 @@ use axum::body::{Body, HttpBody};
 use axum::extract::State;
 use bytes::Bytes;
 use grandstand_core::ids::Position;
+use grandstand_core::names::RoomId;
 use grandstand_core::record::Record;
 use grandstand_wire::codes::ErrorCode;
 use grandstand_wire::export;
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body::Frame;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::Shared;
 use super::answer::{Problem, bytes_answer};
 use super::ask::Ask;
+use super::{Control, Shared};
 use crate::auth;
-use crate::link::{OVERLOADED, ReadRefused};
+use crate::link::{ExportPage, OVERLOADED, ReadRefused, ShardHandle};
 
 /// A reader that is busy is asked again this often; then the export breaks off, which the client sees.
 const BUSY_TRIES: u32 = 20;
@@ -42,10 +43,8 @@ pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
             _ => return Err(Problem::new(ErrorCode::BadRequest, "include is a list of control, raw")),
         }
     }
-    let busy = || Problem::new(ErrorCode::Overloaded, "too many exports run").after(OVERLOADED);
-    let permit = control.exports.clone().try_acquire_owned().map_err(|_| busy())?;
-    // `from` is the first id wanted; pages start after a position.
-    let after = Position::new(from.value().saturating_sub(1)).expect("below a position");
+    let permit = permit(&control)?;
+    let after = before(from);
     let shard = control.deps.shard.clone();
     // The first page is read before the head is sent, so that what can be refused is refused by status.
     let mut page = shard.export(room.clone(), after).await?;
@@ -68,19 +67,12 @@ pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
             if page.upto >= end || page.upto >= page.head {
                 return;
             }
-            let mut tries = 0;
-            page = loop {
-                match shard.export(room.clone(), page.upto).await {
-                    Ok(page) => break page,
-                    Err(ReadRefused::Busy(delay)) if tries < BUSY_TRIES => {
-                        tries += 1;
-                        tokio::time::sleep(delay.retry_after).await;
-                    }
-                    Err(refused) => {
-                        tracing::warn!(?refused, room = room.as_str(), "an export broke off");
-                        let _ = send.send(Err(BrokeOff)).await;
-                        return;
-                    }
+            page = match next_page(&shard, &room, page.upto, &mut 0).await {
+                Ok(page) => page,
+                Err(refused) => {
+                    tracing::warn!(?refused, room = room.as_str(), "an export broke off");
+                    let _ = send.send(Err(BrokeOff)).await;
+                    return;
                 }
             };
         }
@@ -88,6 +80,35 @@ pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
     let mut response = bytes_answer(StatusCode::OK, "application/jsonl", Body::new(Pages(pages)));
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
+}
+
+/// One reading of a log at a time for each of a few callers. Errors: as many run.
+pub(super) fn permit(control: &Control) -> Result<OwnedSemaphorePermit, Problem> {
+    let busy = || Problem::new(ErrorCode::Overloaded, "too many exports run").after(OVERLOADED);
+    control.exports.clone().try_acquire_owned().map_err(|_| busy())
+}
+
+/// `from` is the first id wanted; pages start after a position.
+pub(super) fn before(from: Position) -> Position {
+    Position::new(from.value().saturating_sub(1)).expect("below a position")
+}
+
+/// What follows, asked for again while the readers are busy. `tries`: how often that was so already.
+pub(super) async fn next_page(
+    shard: &ShardHandle,
+    room: &RoomId,
+    after: Position,
+    tries: &mut u32,
+) -> Result<ExportPage, ReadRefused> {
+    loop {
+        match shard.export(room.clone(), after).await {
+            Err(ReadRefused::Busy(delay)) if *tries < BUSY_TRIES => {
+                *tries += 1;
+                tokio::time::sleep(delay.retry_after).await;
+            }
+            other => return other,
+        }
+    }
 }
 
 /// The log could not be read to the end.

@@ -20,12 +20,11 @@ use grandstand_wire::limits::{CURRENCY_BYTES_MAX, GIFT_COUNT_MAX, GIFT_MICROS_MA
 use http::{Response, StatusCode};
 use serde_json::{Value as Json, json};
 
-use super::Shared;
 use super::answer::{Problem, json as answer_json};
 use super::ask::{Ask, Fields};
+use super::{Shared, export};
 use crate::auth;
 use crate::clock;
-use crate::link::{OVERLOADED, ReadRefused};
 
 pub async fn post(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
     let room = ask.room()?;
@@ -55,8 +54,6 @@ pub async fn post(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
 const READ_FOR: Duration = Duration::from_millis(300);
 /// Users and currencies of one answer; with it, a call ends as well.
 const TOTALS_MAX: usize = 10_000;
-/// A reader that is busy is asked again this often.
-const BUSY_TRIES: u32 = 20;
 
 /// What gifts came to.
 #[derive(Clone, Copy, Default)]
@@ -100,24 +97,14 @@ pub async fn account(State(control): State<Shared>, ask: Ask) -> Result<Response
         ),
     };
     let currency = ask.query("currency")?;
-    let busy = || Problem::new(ErrorCode::Overloaded, "too many exports run").after(OVERLOADED);
-    let _permit = control.exports.clone().try_acquire_owned().map_err(|_| busy())?;
-    // `from` is the first id wanted; pages start after a position.
-    let mut upto = Position::new(from.value().saturating_sub(1)).expect("below a position");
+    let _permit = export::permit(&control)?;
+    let mut upto = export::before(from);
     let (started, mut tries, mut end) = (clock::mono(), 0, to);
     let mut all = Sum::default();
     let mut totals: BTreeMap<(Arc<str>, UserId), Sum> = BTreeMap::new();
     let mut currencies: BTreeMap<Arc<str>, Sum> = BTreeMap::new();
     let more = loop {
-        let page = match control.deps.shard.export(room.clone(), upto).await {
-            Ok(page) => page,
-            Err(ReadRefused::Busy(delay)) if tries < BUSY_TRIES => {
-                tries += 1;
-                tokio::time::sleep(delay.retry_after).await;
-                continue;
-            }
-            Err(refused) => return Err(refused.into()),
-        };
+        let page = export::next_page(&control.deps.shard, &room, upto, &mut tries).await?;
         // What is committed meanwhile is the next account's.
         let end = *end.get_or_insert(page.head);
         let end = end.min(page.head);
