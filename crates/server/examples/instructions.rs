@@ -250,7 +250,7 @@ fn walk_wide(cap: u32) -> Box<dyn FnMut()> {
     let now = Mono(1_000_000);
     let ring: &'static Ring<Arc<Piece>> = Box::leak(Box::new(wide_ring(now)));
     let mut walk = Walk::new(ring, walk::Limits::default(), now);
-    let cap = Cap { own: cap, milli: u64::from(cap) * 1_000 };
+    let cap = Cap { milli: u64::from(cap) * 1_000 };
     let mut parts = Parts::new(cap, now);
     let mut keys = Rng::new(7);
     Box::new(move || {
@@ -274,7 +274,7 @@ fn wide_window() -> Box<dyn FnMut()> {
         let mut walk = Walk::new(ring, walk::Limits::default(), now);
         let Step::Send(plan) = walk.step(&Place::live(ring.floor())) else { panic!("the ring holds something") };
         let mut given = Vec::new();
-        let cap = Cap { own: 5, milli: 5_000 };
+        let cap = Cap { milli: 5_000 };
         let mut windows = walk.winners(&plan);
         windows.pick(&parts::reader(Who::new(ViewerKey(1), true), None, cap), &mut given);
         black_box(given);

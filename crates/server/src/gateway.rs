@@ -150,7 +150,7 @@ impl Shared {
     /// What viewers of a room are given of its comments while it is wide.
     fn cap(&self, info: Option<&RoomInfo>, now: Mono) -> Cap {
         let own = info.map_or(Preset::Chat.cap(), |info| info.settings.sampling.cap());
-        Cap { own, milli: self.admission.shedding.cap_milli(u64::from(own) * 1_000, now) }
+        Cap { milli: self.admission.shedding.cap_milli(u64::from(own) * 1_000, now) }
     }
 }
 

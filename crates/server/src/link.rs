@@ -484,8 +484,6 @@ pub struct RoomDetail {
     /// Comments ever accepted.
     pub accepted: u64,
     pub likes: Totals,
-    /// Over all gateways, as of a second ago.
-    pub viewers: u64,
 }
 
 /// What the snapshot of a room is made from; viewer-independent.
@@ -1357,14 +1355,37 @@ pub struct RoomTally {
     pub held_elsewhere: AtomicU32,
     /// Streams that count against the room's limit, where there is one.
     pub held: AtomicU32,
-    pub delivered: AtomicU64,
-    pub skipped: AtomicU64,
+    delivered: AtomicU64,
+    skipped: AtomicU64,
+    sampled: AtomicU64,
     /// How many may be coming: what the spread of a refusal is sized by.
     pub demand: Mutex<Demand>,
     /// Who watched when each worker of this process counted last.
     seen: Mutex<BTreeMap<WorkerId, Seen>>,
     /// People of the whole room at the last count, and its viewers then: 32 bits each, so that they are of one moment.
     people: AtomicU64,
+}
+
+/// What a room's viewers came to, since the process started.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Served {
+    /// Events given.
+    pub delivered: u64,
+    /// Comments passed over, and told.
+    pub skipped: u64,
+    /// Comments of a wide room that were not a viewer's part.
+    pub sampled: u64,
+}
+
+impl Served {
+    /// What has come since `before`.
+    pub fn since(self, before: Served) -> Served {
+        Served {
+            delivered: self.delivered.saturating_sub(before.delivered),
+            skipped: self.skipped.saturating_sub(before.skipped),
+            sampled: self.sampled.saturating_sub(before.sampled),
+        }
+    }
 }
 
 /// Who watches a room in one place.
@@ -1390,6 +1411,17 @@ impl Seen {
 }
 
 impl RoomTally {
+    pub fn served(&self) -> Served {
+        let read = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        Served { delivered: read(&self.delivered), skipped: read(&self.skipped), sampled: read(&self.sampled) }
+    }
+    pub fn add_served(&self, more: Served) {
+        let add = |n: &AtomicU64, more: u64| n.fetch_add(more, Ordering::Relaxed);
+        add(&self.delivered, more.delivered);
+        add(&self.skipped, more.skipped);
+        add(&self.sampled, more.sampled);
+    }
+
     /// Its viewers in this process.
     pub fn here(&self) -> u64 {
         self.viewers.load(Ordering::Relaxed).max(0) as u64
@@ -1449,11 +1481,7 @@ impl Tallies {
     pub fn leave(&self, room: &RoomId, own: Arc<RoomTally>) {
         let mut rooms = self.0.lock().expect("no holder of this lock can panic");
         drop(own);
-        let idle = |tally: &Arc<RoomTally>| {
-            Arc::strong_count(tally) == 1
-                && tally.delivered.load(Ordering::Relaxed) == 0
-                && tally.skipped.load(Ordering::Relaxed) == 0
-        };
+        let idle = |tally: &Arc<RoomTally>| Arc::strong_count(tally) == 1 && tally.served() == Served::default();
         if rooms.get(room).is_some_and(idle) {
             rooms.remove(room);
             if rooms.capacity() > 4 * rooms.len().max(64) {

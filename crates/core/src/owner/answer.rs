@@ -81,6 +81,16 @@ pub enum Fate {
     NotShown,
 }
 
+impl Fate {
+    /// The event it was shown as.
+    pub fn event_id(self) -> Option<EventId> {
+        match self {
+            Fate::Shown(event_id) => Some(event_id),
+            Fate::NotShown => None,
+        }
+    }
+}
+
 /// Why a batch is certainly not in the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {

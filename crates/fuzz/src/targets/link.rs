@@ -165,7 +165,7 @@ const UP: &[Shape] = &[One(&[
     (7, &[CONN, Text(Words::Peer), Text(Words::Method), Text(Words::Target), HEADERS, Bytes]),
     (8, &[CONN]),
     (9, &[CONN]),
-    (10, &[List(&[U64]), Any(56), Any(32), List(&[ROOM, U32, U32, U64, U64, SEEN])]),
+    (10, &[List(&[U64]), Any(56), Any(32), List(&[ROOM, U32, U32, U64, U64, U64, SEEN])]),
     (11, &[WORKER, U64, ROOM, POSITION, POSITION]),
     (12, &[U64, U64, U64, List(&[ROOM, List(&[KIND, List(&[USER, U32])])])]),
     (20, &[ROOM, USER, ID]),

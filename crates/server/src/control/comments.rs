@@ -7,7 +7,7 @@ use axum::extract::State;
 use grandstand_core::ids::EventId;
 use grandstand_core::likes::Totals;
 use grandstand_core::names::{ClientMsgId, RoomId, UserId};
-use grandstand_core::owner::answer::{Answer, Fate};
+use grandstand_core::owner::answer::Answer;
 use grandstand_core::owner::command::{Author, Command, Publish, React, Standing};
 use grandstand_core::record::Room;
 use grandstand_core::reject::Code;
@@ -70,8 +70,7 @@ pub async fn post(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
         Answer::Raw { raw_id, partition, duplicate, fate } => {
             let id = match fate {
                 None => AckId::Raw(raw_id),
-                Some(Fate::Shown(event_id)) => AckId::Decided { raw_id, event_id: Some(event_id) },
-                Some(Fate::NotShown) => AckId::Decided { raw_id, event_id: None },
+                Some(fate) => AckId::Decided { raw_id, event_id: fate.event_id() },
             };
             let offset = raw_id.seq();
             PublishAck { room: &room, client_msg_id: &client_msg_id, id, partition, offset, duplicate }.write(&mut out);

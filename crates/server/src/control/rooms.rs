@@ -18,7 +18,6 @@ use grandstand_wire::stamp;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::answer::{Problem, json as answer_json};
@@ -62,15 +61,16 @@ pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
     may_read(who.as_deref(), &room)?;
     let detail = control.deps.shard.room(room.clone()).await?;
     let tally = control.deps.tallies.find(&room).unwrap_or_default();
+    let served = tally.served();
     let mut body = settings_json(&room, &detail.settings);
     body["counters"] = json!({
         "accepted": detail.accepted,
-        "delivered": tally.delivered.load(Ordering::Relaxed),
-        "skipped": tally.skipped.load(Ordering::Relaxed),
-        "sampled": 0,
+        "delivered": served.delivered,
+        "skipped": served.skipped,
+        "sampled": served.sampled,
         "likes": detail.likes.iter().map(|(kind, total)| (kind.as_str(), *total)).collect::<BTreeMap<_, _>>(),
         "viewers": tally.people(),
-        "connections": detail.viewers,
+        "connections": tally.viewers(),
     });
     body["last_event_id"] = detail.last_event.value().into();
     Ok(with_version(answer_json(StatusCode::OK, &body), detail.settings.version))

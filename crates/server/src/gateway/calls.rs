@@ -3,8 +3,6 @@
 //! It is let in and its cursor judged as every stream's is; from there it holds its line, waits for something to come and its
 //! gap to be over, and its connection is an ordinary HTTP one again. `next_since` is where it stood when it was answered.
 
-use std::sync::atomic::Ordering;
-
 use bytes::Bytes;
 use grandstand_core::ids::{Position, Pseq};
 use grandstand_core::record::Lane;
@@ -23,7 +21,7 @@ use super::viewer::{NOWHERE, Opening, PollCall};
 use super::web;
 use super::worker::Worker;
 use crate::failpoint;
-use crate::link::{ConnKey, Piece, ToWorker};
+use crate::link::{ConnKey, Piece, Served, ToWorker};
 use crate::metrics::{self, Hop, Transport};
 
 impl Worker {
@@ -139,6 +137,7 @@ impl Worker {
         let wants = |p: &Piece| place.wants(p.id, p.lane) && !(p.lane == Lane::Comment && room.is_retracted(p));
         let (given, sampled) = parts::of_page(&page.pieces, &parts::reader(who, viewer.taste(self.now), cap), wants);
         metrics::add(&self.shared.metrics.sampled[Hop::Log as usize], sampled);
+        room.tally.add_served(Served { sampled, ..Served::default() });
         let mut events: Vec<Out<'_>> = given.into_iter().map(|p| Out::of(p, author)).collect();
         if let Some(skipped) = &skipped {
             events.insert(0, skipped_event(&room.id, skipped));
@@ -195,6 +194,7 @@ impl Worker {
             }
             Look::Events { mut events, n_events, upto, skipped, sampled } => {
                 metrics::add(&self.shared.metrics.sampled[Hop::Poll as usize], sampled);
+                self.rooms[idx].tally.add_served(Served { sampled, ..Served::default() });
                 if let Some(told) = told {
                     events.insert(0, skipped_event(&self.rooms[idx].id, &told));
                 }
@@ -216,8 +216,7 @@ impl Worker {
                         metrics::add(&metrics.frames[Transport::Poll as usize], 1);
                         metrics::add(&metrics.bytes[Transport::Poll as usize], body.len() as u64);
                         let tally = &self.rooms[idx].tally;
-                        tally.delivered.fetch_add(n_events.total(), Ordering::Relaxed);
-                        tally.skipped.fetch_add(skipped, Ordering::Relaxed);
+                        tally.add_served(Served { delivered: n_events.total(), skipped, sampled: 0 });
                         self.note_heard(slot, heard);
                         self.answer_body(slot, &body);
                     }

@@ -7,7 +7,6 @@
 //! One page is asked for when the last has left, so a slow viewer holds one page and no more. The awkward case is a ring that
 //! moves on past a viewer that was about to join it: it goes back to the log from where it stands.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use grandstand_core::ids::Position;
@@ -25,7 +24,7 @@ use super::said::Greeting;
 use super::viewer::{Hold, Joining, Member, NOWHERE, Stage};
 use super::worker::Worker;
 use crate::failpoint;
-use crate::link::{Fetch, Page, Piece, ReadRefused, Resumed};
+use crate::link::{Fetch, Page, Piece, ReadRefused, Resumed, Served};
 use crate::metrics::{self, ByLane, Hop};
 
 impl Worker {
@@ -223,7 +222,8 @@ impl Worker {
             metrics::add(&metrics.frames[transport as usize], 1);
             metrics::add(&metrics.bytes[transport as usize], bytes.len() as u64);
         }
-        self.rooms[idx].tally.delivered.fetch_add(n_events.total(), Ordering::Relaxed);
+        let delivered = n_events.total();
+        self.rooms[idx].tally.add_served(Served { delivered, sampled, ..Served::default() });
         if came_to_nothing && page.upto < self.rooms[idx].ring.floor() {
             // The log ends before the ring begins and has nothing more to give: the two do not join.
             tracing::error!(room = %self.rooms[idx].id, upto = %page.upto, "the log does not reach the ring");

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use grandstand_core::ids::EventId;
 use grandstand_core::names::{ClientMsgId, RoomId};
-use grandstand_core::owner::answer::{Answer, Fate};
+use grandstand_core::owner::answer::Answer;
 use grandstand_core::owner::command::{Author, Command, Publish, React, Standing};
 use grandstand_core::reject::{Code, Reject};
 use grandstand_core::text;
@@ -379,7 +379,7 @@ impl Worker {
             _ => None,
         };
         events.push(said(&room, &client_msg_id, answer));
-        events.extend(fate.map(|fate| committed(&room, &client_msg_id, event_id_of(fate))));
+        events.extend(fate.map(|fate| committed(&room, &client_msg_id, fate.event_id())));
         let bytes = frames::encode(Transport::WebSocket, &events);
         // A commit answers many at once: what one connection is told goes out in one write.
         self.answers.entry(slot as u32).or_default().extend_from_slice(&bytes);
@@ -595,13 +595,6 @@ fn said(room: &RoomId, key: &ClientMsgId, answer: Answer) -> Out<'static> {
         }
     };
     Out::loose(kind, json)
-}
-
-fn event_id_of(fate: Fate) -> Option<EventId> {
-    match fate {
-        Fate::Shown(event_id) => Some(event_id),
-        Fate::NotShown => None,
-    }
 }
 
 fn committed(room: &RoomId, key: &ClientMsgId, event_id: Option<EventId>) -> Out<'static> {

@@ -109,9 +109,7 @@ impl Taste {
 /// How much a room's viewers are given now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cap {
-    /// The room's own, comments a second.
-    pub own: u32,
-    /// What is in force, comments a thousand seconds.
+    /// Comments a thousand seconds.
     pub milli: u64,
 }
 

@@ -40,7 +40,7 @@ use super::viewer::{Member, NOWHERE, Viewer};
 use super::worker::Worker;
 use crate::clock;
 use crate::failpoint;
-use crate::link::{Batch, NoRoom, Piece, RoomInfo, RoomTally, Seen};
+use crate::link::{Batch, NoRoom, Piece, RoomInfo, RoomTally, Seen, Served};
 use crate::metrics::{ByLane, Hop, RoomSize, Transport, add};
 
 const SLICE: Duration = Duration::from_millis(2);
@@ -201,6 +201,12 @@ pub(super) struct Frame {
     /// The same packed; not there although it was tried: it would not be shorter.
     packed: Option<Option<Bytes>>,
     sse: Option<Bytes>,
+}
+
+impl After {
+    fn served(&self) -> Served {
+        Served { delivered: self.delivered.total(), skipped: self.skipped, sampled: self.sampled }
+    }
 }
 
 impl Latest {
@@ -682,8 +688,7 @@ impl Worker {
         if !done {
             *kept = Some(Box::new(Kept { stamp, frames, parts }));
         }
-        tally.delivered.fetch_add(after.delivered.total(), Ordering::Relaxed);
-        tally.skipped.fetch_add(after.skipped, Ordering::Relaxed);
+        tally.add_served(after.served());
         let room = &mut self.rooms[idx];
         room.next_seat = (!done).then_some(next);
         add(&self.shared.metrics.encoded, encoded);
@@ -741,8 +746,7 @@ impl Worker {
         if let Some(conn) = self.conns.get_mut(seat.slot as usize) {
             tour.serve(seat, conn, &mut after);
         }
-        tally.delivered.fetch_add(after.delivered.total(), Ordering::Relaxed);
-        tally.skipped.fetch_add(after.skipped, Ordering::Relaxed);
+        tally.add_served(after.served());
         add(&self.shared.metrics.encoded, tour.n_encoded);
         self.finish(idx, after);
     }
@@ -1142,45 +1146,30 @@ impl<'r> Tour<'r> {
         self.parts.find(walk, plan, rides, &reader, waited, |given| Frame::new(walk, retracts, plan, rides, given))
     }
 
-    fn kept(&mut self, at: At) -> &mut Frame {
-        match at {
-            At::Whole(at) => &mut self.frames[at],
-            At::Part(at) => self.parts.frame(at),
-        }
-    }
-
     fn framed(&mut self, at: At, seat: &Seat, viewer: &Viewer) -> Framed {
-        let frame = self.kept(at);
+        let frame = kept(&mut self.frames, &mut self.parts, at);
         if frame.marks.may_hold(seat.who.mark())
             && let Some(who) = &viewer.identity
+            && self.walk.entries_given(&frame.plan, &frame.given).any(|e| is_own(&e.payload, Some(&who.user)))
         {
-            let (plan, given) = (frame.plan, frame.given.clone());
-            if self.walk.entries_given(&plan, &given).any(|e| is_own(&e.payload, Some(&who.user))) {
-                let (bytes, n_events) = self.encode(at, seat.transport, Some(&who.user));
-                return Framed { n_events, ..Framed::of(self.kept(at), bytes) };
-            }
+            let (bytes, n_events) = self.encode(at, seat.transport, Some(&who.user));
+            return Framed { n_events, ..Framed::of(kept(&mut self.frames, &mut self.parts, at), bytes) };
         }
-        let frame = self.kept(at);
         let known = match seat.transport {
             Transport::WebSocket => frame.web_socket.clone(),
             _ => frame.sse.clone(),
         };
         let bytes = known.unwrap_or_else(|| self.encode(at, seat.transport, None).0);
-        let n_seats = self.n_seats;
-        let frame = self.kept(at);
+        let frame = kept(&mut self.frames, &mut self.parts, at);
         match seat.transport {
             Transport::WebSocket => frame.web_socket = Some(bytes.clone()),
             _ => frame.sse = Some(bytes.clone()),
         }
         let mut framed = Framed::of(frame, bytes);
         let len = ws::body_of(&framed.bytes).len();
-        let shared = matches!(at, At::Whole(_)) || n_seats >= SHARED_LEAST;
+        let shared = matches!(at, At::Whole(_)) || self.n_seats >= SHARED_LEAST;
         let worth = seat.reach.is_agreed() && shared && frames::is_worth_packing(len, seat.reach);
         if worth && let Some(deflater) = self.deflater.as_deref_mut() {
-            let frame = match at {
-                At::Whole(at) => &mut self.frames[at],
-                At::Part(at) => self.parts.frame(at),
-            };
             let packing = &mut self.packing;
             let packed = frame.packed.get_or_insert_with(|| {
                 let start = Instant::now();
@@ -1197,10 +1186,7 @@ impl<'r> Tour<'r> {
     }
 
     fn encode(&mut self, at: At, transport: Transport, reader: Option<&UserId>) -> (Bytes, ByLane) {
-        let frame = match at {
-            At::Whole(at) => &self.frames[at],
-            At::Part(at) => &*self.parts.frame(at),
-        };
+        let frame = kept(&mut self.frames, &mut self.parts, at);
         let (mut events, mut n_events) = (Vec::new(), ByLane::default());
         for entry in self.walk.entries_given(&frame.plan, &frame.given) {
             let hidden = entry.private && !is_own(&entry.payload, reader);
@@ -1221,6 +1207,14 @@ impl<'r> Tour<'r> {
         }
         self.n_encoded += 1;
         (frames::encode(transport, &events), n_events)
+    }
+}
+
+/// The frame of a walk that is kept there.
+fn kept<'f>(frames: &'f mut [Frame], parts: &'f mut Parts<Frame>, at: At) -> &'f mut Frame {
+    match at {
+        At::Whole(at) => &mut frames[at],
+        At::Part(at) => parts.frame(at),
     }
 }
 

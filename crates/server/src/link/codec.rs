@@ -33,7 +33,7 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::peers::To;
 use super::{
-    Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, Seen,
+    Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, Seen, Served,
     SiteBanner, SiteList, ToWorker, Won, WorkerId,
 };
 use crate::admission::Change;
@@ -165,14 +165,13 @@ impl LinkNumbers {
 const LANES_COUNTED: usize = crate::metrics::LANES.len();
 const LINK_NUMBERS: usize = 5 + LANES_COUNTED;
 
-/// A room in one process. `delivered` and `skipped` are since the process started.
+/// A room in one process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RoomNumbers {
     pub room: RoomId,
     pub viewers: u32,
     pub held: u32,
-    pub delivered: u64,
-    pub skipped: u64,
+    pub served: Served,
     /// Who watches, as its workers saw last.
     pub seen: Seen,
 }
@@ -334,8 +333,10 @@ pub fn write_up(up: &Up, out: &mut Vec<u8>) -> Result<(), Fault> {
                 w.text(room.room.as_str());
                 w.u32(room.viewers);
                 w.u32(room.held);
-                w.u64(room.delivered);
-                w.u64(room.skipped);
+                let Served { delivered, skipped, sampled } = room.served;
+                for n in [delivered, skipped, sampled] {
+                    w.u64(n);
+                }
                 w.seen(&room.seen);
             });
         }
@@ -423,14 +424,13 @@ pub fn read_up(bytes: &[u8]) -> Result<Up, Fault> {
                 descriptors: r.u64()?,
                 descriptors_max: r.u64()?,
             },
-            // Text, two numbers, two long ones, who was seen.
-            rooms: r.list(4 + 8 + 16 + 13, |r| {
+            // Text, two numbers, three long ones, who was seen.
+            rooms: r.list(4 + 8 + 24 + 13, |r| {
                 Ok(RoomNumbers {
                     room: r.room()?,
                     viewers: r.u32()?,
                     held: r.u32()?,
-                    delivered: r.u64()?,
-                    skipped: r.u64()?,
+                    served: Served { delivered: r.u64()?, skipped: r.u64()?, sampled: r.u64()? },
                     seen: r.seen()?,
                 })
             })?,

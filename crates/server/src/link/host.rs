@@ -32,8 +32,8 @@ use grandstand_wire::codes::ErrorCode;
 use super::codec::{self, Down, Elsewhere, Frames, Hello, LinkNumbers, Order, Report, RoomNumbers, Status, Up};
 use super::share::{Asked, Orders};
 use super::{
-    ConnKey, Full, HttpFlow, HttpPart, HttpRequest, PROCESSES_MAX, Piece, ReadRefused, ReplyTo, Seen, ShardHandle,
-    Tallies, ToWorker, WORKERS_A_PROCESS_MAX, WorkerId,
+    ConnKey, Full, HttpFlow, HttpPart, HttpRequest, PROCESSES_MAX, Piece, ReadRefused, ReplyTo, Seen, Served,
+    ShardHandle, Tallies, ToWorker, WORKERS_A_PROCESS_MAX, WorkerId,
 };
 use crate::kernel::Taken;
 use crate::metrics::Metrics;
@@ -119,7 +119,7 @@ struct Left {
     pid: u32,
     numbers: Vec<u64>,
     link: LinkNumbers,
-    counted: HashMap<RoomId, (u64, u64)>,
+    counted: HashMap<RoomId, Served>,
 }
 
 /// What the links came to since the start.
@@ -182,8 +182,8 @@ struct Reported {
     rooms: HashMap<RoomId, RoomNumbers>,
     /// What it was told of the others.
     told: HashMap<RoomId, (u32, u32, u32, u32)>,
-    /// Delivered and skipped, of every room it ever delivered to.
-    counted: HashMap<RoomId, (u64, u64)>,
+    /// Of every room it ever delivered to.
+    counted: HashMap<RoomId, Served>,
 }
 
 /// What the links need of the shard's process.
@@ -834,11 +834,9 @@ impl Reported {
     fn take(&mut self, mut report: Report, tallies: &Tallies) {
         for room in report.rooms.drain(..) {
             let before = self.counted.get(&room.room).copied().unwrap_or_default();
-            if before != (room.delivered, room.skipped) {
-                let tally = tallies.of(&room.room);
-                tally.delivered.fetch_add(room.delivered.saturating_sub(before.0), Ordering::Relaxed);
-                tally.skipped.fetch_add(room.skipped.saturating_sub(before.1), Ordering::Relaxed);
-                self.counted.insert(room.room.clone(), (room.delivered, room.skipped));
+            if before != room.served {
+                tallies.of(&room.room).add_served(room.served.since(before));
+                self.counted.insert(room.room.clone(), room.served);
             }
             if room.viewers == 0 && room.held == 0 {
                 self.rooms.remove(&room.room);
@@ -893,7 +891,7 @@ mod tests {
 
     use super::codec::{self, Hello, LinkNumbers, Report, RoomNumbers, Up};
     use super::{Deps, HOME, Host, Running, SOCKET, start};
-    use crate::link::{Batch, Piece, Seen, ShardEnds, ShardHandle, Tallies, ToWorker, WorkerId};
+    use crate::link::{Batch, Piece, Seen, Served, ShardEnds, ShardHandle, Tallies, ToWorker, WorkerId};
     use crate::metrics::Metrics;
 
     struct Stage {
@@ -922,7 +920,13 @@ mod tests {
         let report = Report {
             numbers: metrics.numbers(),
             link: LinkNumbers { useless: accepted, ..LinkNumbers::default() },
-            rooms: vec![RoomNumbers { room, viewers, held: 0, delivered: accepted, skipped: 0, seen: Seen::default() }],
+            rooms: vec![RoomNumbers {
+                room,
+                viewers,
+                held: 0,
+                served: Served { delivered: accepted, ..Served::default() },
+                seen: Seen::default(),
+            }],
             ..Report::default()
         };
         let mut out = Vec::new();
@@ -947,7 +951,7 @@ mod tests {
         let stage = stage(folder.path());
         let delivered = || {
             let tally = stage.tallies.find(&RoomId::parse("a").unwrap());
-            tally.map_or(0, |tally| tally.delivered.load(Ordering::Relaxed))
+            tally.map_or(0, |tally| tally.served().delivered)
         };
         let sums = || {
             (

@@ -33,8 +33,8 @@ use super::codec::{self, Down, Elsewhere, Frames, Hello, LinkNumbers, Order, Ord
 use super::host::SILENCE;
 use super::likes::{LikeBox, RoomTotals};
 use super::{
-    ConnKey, Delay, Fetch, HttpPart, HttpRequest, OVERLOADED, Overloaded, Piece, ReplyTo, Seen, ShardStatus, SiteList,
-    Tallies, ToWorker, Unheard, WorkerId, Workers,
+    ConnKey, Delay, Fetch, HttpPart, HttpRequest, OVERLOADED, Overloaded, Piece, ReplyTo, Seen, Served, ShardStatus,
+    SiteList, Tallies, ToWorker, Unheard, WorkerId, Workers,
 };
 use crate::admission::{self, Admission};
 use crate::auth::door::{self, Origin};
@@ -736,8 +736,8 @@ struct Reporter {
     told: HashMap<RoomId, (Figures, Seen)>,
 }
 
-/// Viewers, those that count against a limit, delivered and skipped.
-type Figures = (u32, u32, u64, u64);
+/// Viewers, those that count against a limit, and what they were given.
+type Figures = (u32, u32, Served);
 
 /// What one report says of who watches: the rest is in the next one. A frame holds four times as much.
 const SEEN_BYTES_MAX: usize = 4 << 20;
@@ -748,17 +748,12 @@ impl Reporter {
         let mut changed = Vec::new();
         let mut bytes = 0;
         for (room, tally) in &all {
-            let now = (
-                tally.here() as u32,
-                tally.held.load(Ordering::Relaxed),
-                tally.delivered.load(Ordering::Relaxed),
-                tally.skipped.load(Ordering::Relaxed),
-            );
+            let now = (tally.here() as u32, tally.held.load(Ordering::Relaxed), tally.served());
             let seen = tally.seen();
             let told = self.told.get(room);
             let news = match told {
                 Some(told) => (told.0, &told.1) != (now, &seen),
-                None => (now, &seen) != ((0, 0, 0, 0), &Seen::default()),
+                None => (now, &seen) != (Figures::default(), &Seen::default()),
             };
             if news && bytes < SEEN_BYTES_MAX {
                 bytes += match seen.users.parts() {
@@ -766,8 +761,8 @@ impl Reporter {
                     Err(registers) => registers.len(),
                 };
                 self.told.insert(room.clone(), (now, seen.clone()));
-                let (viewers, held, delivered, skipped) = now;
-                changed.push(RoomNumbers { room: room.clone(), viewers, held, delivered, skipped, seen });
+                let (viewers, held, served) = now;
+                changed.push(RoomNumbers { room: room.clone(), viewers, held, served, seen });
             }
         }
         // A room whose tally was given up holds nobody and counted nothing.
@@ -778,8 +773,7 @@ impl Reporter {
                     room: room.clone(),
                     viewers: 0,
                     held: 0,
-                    delivered: told.2,
-                    skipped: told.3,
+                    served: told.2,
                     seen: Seen::default(),
                 });
             }

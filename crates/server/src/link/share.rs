@@ -101,10 +101,16 @@ impl Host {
     /// Gives an operator's order to a gateway. Errors: it is not linked.
     pub fn order(&self, process: u8, order: Order) -> Result<(), Away> {
         let link = self.all().into_iter().find(|link| link.hello().process == process).ok_or(Away)?;
-        link.put(Down::Order(order.clone())).map_err(|_| Away)?;
-        let key = (process, Asked::by(&order));
-        self.orders().each.insert(key, (link.hello().pid, order, clock::mono()));
+        self.give(&link, order)?;
         self.share_out();
+        Ok(())
+    }
+
+    /// The same without telling the others what it changes for them.
+    fn give(&self, link: &Link, order: Order) -> Result<(), Away> {
+        link.put(Down::Order(order.clone())).map_err(|_| Away)?;
+        let key = (link.hello().process, Asked::by(&order));
+        self.orders().each.insert(key, (link.hello().pid, order, clock::mono()));
         Ok(())
     }
 
@@ -120,7 +126,7 @@ impl Host {
         };
         for link in self.all() {
             // One that is too far behind for a word loses its link, and its streams, before long.
-            let _ = self.order(link.hello().process, each.clone());
+            let _ = self.give(&link, each.clone());
         }
         self.share_out();
     }

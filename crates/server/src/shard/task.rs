@@ -292,7 +292,7 @@ impl Task {
                 let _ = reply.send(self.detail(&room).ok_or(ReadRefused::NoRoom));
             }
             ToOwner::Rooms { reply } => {
-                let rooms = self.owner.rooms().map(|view| self.detail_of(view)).collect();
+                let rooms = self.owner.rooms().map(detail_of).collect();
                 let _ = reply.send(rooms);
             }
             ToOwner::LikesWait => self.state.likes_wait = true,
@@ -551,10 +551,7 @@ impl Task {
         self.status.add_fate(fate);
         let Some(conns) = self.state.undecided.remove(&raw_id) else { return };
         let (Some(room), Some(key)) = (&record.room, &record.client_msg_id) else { return };
-        let event_id = match fate {
-            Fate::Shown(event_id) => Some(event_id),
-            Fate::NotShown => None,
-        };
+        let event_id = fate.event_id();
         for conn in conns {
             let (room, client_msg_id) = (room.clone(), key.clone());
             // Whoever misses it finds it out by asking with the same key.
@@ -766,19 +763,7 @@ impl Task {
     }
 
     fn detail(&self, room: &RoomId) -> Option<RoomDetail> {
-        self.owner.room(room).map(|view| self.detail_of(view))
-    }
-
-    fn detail_of(&self, view: &RoomView) -> RoomDetail {
-        RoomDetail {
-            room: view.room.clone(),
-            settings: view.settings.clone(),
-            last_event: view.last_event,
-            pseq: view.pseq,
-            accepted: view.accepted,
-            likes: view.likes.clone(),
-            viewers: self.viewers(&view.room),
-        }
+        self.owner.room(room).map(detail_of)
     }
 
     fn snapshot(&self, room: &RoomId) -> Result<Arc<SnapshotView>, ReadRefused> {
@@ -799,5 +784,16 @@ impl Task {
             banners: self.site_list(),
             info,
         }))
+    }
+}
+
+fn detail_of(view: &RoomView) -> RoomDetail {
+    RoomDetail {
+        room: view.room.clone(),
+        settings: view.settings.clone(),
+        last_event: view.last_event,
+        pseq: view.pseq,
+        accepted: view.accepted,
+        likes: view.likes.clone(),
     }
 }

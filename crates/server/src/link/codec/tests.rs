@@ -29,7 +29,7 @@ use crate::admission::Change;
 use crate::kernel::Taken;
 use crate::link::peers::To;
 use crate::link::{
-    Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, Seen,
+    Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, Seen, Served,
     SiteBanner, SiteList, ToWorker, Won, WorkerId,
 };
 use crate::shedding;
@@ -147,8 +147,20 @@ fn ups() -> Vec<Up> {
     };
     let request = http::Request::builder().method("POST").uri("/v1/guest?x=%20").header("host", "a").header("x", "1");
     let request = request.header("x", "2").body(Bytes::from_static(b"{\0}")).unwrap();
-    let rooms = vec![RoomNumbers { room: room(), viewers: 1, held: 2, delivered: u64::MAX, skipped: 0, seen: seen(3) }];
-    let many = vec![RoomNumbers { room: room(), viewers: 1, held: 2, delivered: 1, skipped: 0, seen: seen(2_000) }];
+    let rooms = vec![RoomNumbers {
+        room: room(),
+        viewers: 1,
+        held: 2,
+        served: Served { delivered: u64::MAX, skipped: 0, sampled: 5 },
+        seen: seen(3),
+    }];
+    let many = vec![RoomNumbers {
+        room: room(),
+        viewers: 1,
+        held: 2,
+        served: Served { delivered: 1, ..Served::default() },
+        seen: seen(2_000),
+    }];
     let users = vec![(UserId::parse("u").unwrap(), 7), (UserId::parse("zoë").unwrap(), u32::MAX)];
     let likes = [RoomLikes { room: room(), kinds: vec![(LikeKind::plain(), users)] }].into();
     let link = LinkNumbers { batches: 1, useless: 2, bytes: 3, joined: 4, undelivered: 5, dropped: [6, 7] };
