@@ -108,11 +108,14 @@ class Bare:
         audience = [BINARY, "load", "--url", url, "--token", "none", "--idle", "--json", "--transport", transport]
         audience += ["--viewers", str(viewers), "--seconds", str(seconds + 120)]
         reader = subprocess.Popen(audience, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.figures = json.loads(self.process.stdout.readline())
+        # An audience that cannot begin must not be waited for without end.
+        threading.Thread(target=lambda: (reader.wait(), self.process.kill()), daemon=True).start()
+        line = self.process.stdout.readline()
+        assert line, f"the audience of {words[1]} ended before it was sent anything"
+        self.figures = json.loads(line)
         self.process.wait()
         # The audience has seen what it came for; its checks are of a server's promises, which this is not.
         reader.kill()
-        reader.wait()
         assert self.figures["full"] <= self.figures["sends"] / 100, f"the audience did not keep up: {self.figures}"
 
 
