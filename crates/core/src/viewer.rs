@@ -11,6 +11,7 @@ pub mod merge;
 pub mod pace;
 pub mod part;
 pub mod people;
+pub mod refill;
 pub mod resume;
 pub mod ring;
 pub mod session;

@@ -21,6 +21,7 @@ use grandstand_core::sampler::window;
 use grandstand_core::time::{Mono, Wall};
 use grandstand_core::viewer::merge::MergeWindow;
 use grandstand_core::viewer::part::{self, Lot, Windows};
+use grandstand_core::viewer::refill::Refill;
 use grandstand_core::viewer::resume::{self, Answer, COMMENTS_MAX, Facts, Priority};
 use grandstand_core::viewer::ring::{self, Entry, Ring};
 use grandstand_core::viewer::session::Session;
@@ -117,21 +118,9 @@ pub struct Roster {
     /// The link whose facts it stands on.
     pub link: u64,
     pub likes: Totals,
-    pub refill: Option<Refill>,
+    pub refill: Option<Refill<Arc<Record>>>,
     /// Cursors from before the floor that wait for the ring to be filled.
     pub below: Vec<(ConnId, Position)>,
-}
-
-/// A ring that is being filled from the log, backwards.
-pub struct Refill {
-    pub request: u64,
-    pub asked_at: Mono,
-    /// The asked page ends here, at the ring's floor.
-    pub upto: Position,
-    /// The newest place the ring was ever given.
-    pub seen: Position,
-    /// What the ring was before it lost touch, to be joined in the end.
-    pub old: Option<Ring<Arc<Record>>>,
 }
 
 /// What an owner tells a gateway of a room when their link begins.

@@ -1,21 +1,12 @@
 //! What a room's ring lacks is read from the log, once for all its viewers on this worker.
 //!
-//! ```text
-//!            old ring            read backwards            new ring
-//! ─── floor ────────── head ┆ ◄─ page ◄─ page ◄─ page ─┆ head ── live ─►
-//! ```
+//! How a ring is filled back is `grandstand_core::viewer::refill`'s; here is who waits meanwhile. A ring that lost touch with
+//! its room (the shard was away, the mailbox was full) is joined to what it was: nobody is closed, nobody reads alone. After a
+//! restart, when everyone comes back to a ring that has only begun, it is given a past as far back as the lowest cursor that
+//! waits, and every cursor is judged by the ring. So a storm costs a room a few pages, however many come. A cursor older than a
+//! storm lasts reads the log for itself.
 //!
-//! A ring that lost touch with its room (the shard was away, the mailbox was full) begins anew at the room's head, where what
-//! is live joins it, and the log fills what lies between it and the old one, the newest page first. So the ring never has a
-//! hole: it ends earlier. Viewers who stand before its floor wait for it; nobody is closed, nobody reads alone.
-//!
-//! The same road serves cursors from before the floor, as after a restart, when everyone comes back to a ring that has only
-//! begun: the ring is given a past, as far back as the lowest cursor that waits, and every cursor is judged by the ring. So a
-//! storm costs a room a few pages, however many come. A cursor older than a storm lasts reads the log for itself.
-//!
-//! It never joins what does not join: a priority number that does not lead up to the next, or a log that does not know what
-//! the ring was given, ends the attempt, and so does a past heavier than a ring may be. Then those who stand before the
-//! floor are closed with 4201 and resume from their cursors.
+//! Where a ring cannot be filled those who stand before its floor are closed with 4201 and resume from their cursors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +14,9 @@ use std::time::Duration;
 use grandstand_core::ids::Position;
 use grandstand_core::names::RoomId;
 use grandstand_core::record::Audience;
-use grandstand_core::time::{Mono, Wall};
-use grandstand_core::viewer::ring::{self, Entry, Rejoin, Ring};
+use grandstand_core::time::Mono;
+use grandstand_core::viewer::refill::{self, Next, Stand, Took, waits_for_past};
+use grandstand_core::viewer::ring::{Entry, Limits, Rejoin};
 use grandstand_wire::codes::CloseCode;
 
 use super::parts::{self, Cap};
@@ -35,9 +27,6 @@ use crate::link::{Fetch, Past, Piece, ReadRefused, RoomInfo};
 
 /// A reader that has not answered by then will not.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
-
-/// What was read for many is kept for those who are still to come.
-const PAST_KEPT: Duration = Duration::from_secs(30);
 /// Cursors that waited, judged between two walks: a greeting is about 30 microseconds.
 const JUDGED_A_TURN: usize = 64;
 
@@ -51,14 +40,7 @@ pub(super) struct Below {
 
 /// A ring that is being filled.
 pub(super) struct Refill {
-    request: u64,
-    asked_at: Mono,
-    /// The asked page ends here, at the ring's floor.
-    upto: Position,
-    /// The newest place the ring was ever given.
-    seen: Position,
-    /// To be joined in the end.
-    old: Option<Ring<Arc<Piece>>>,
+    refill: refill::Refill<Arc<Piece>>,
     /// Something of it may not wait.
     urgent: bool,
 }
@@ -86,19 +68,10 @@ impl Worker {
             self.give_up_refill(idx);
         }
         let room = &mut self.rooms[idx];
-        let how = ring::rejoin(&room.ring, room.last_event, info.head, info.last_event, info.pseq);
-        match how {
-            Rejoin::Whole => room.ring.advance(info.head),
-            Rejoin::Gap | Rejoin::Lost => {
-                let anew = Ring::new(info.head, info.pseq, ring::Limits::default());
-                let old = std::mem::replace(&mut room.ring, anew);
-                room.last_event = info.last_event;
-                if how == Rejoin::Gap {
-                    let seen = old.head();
-                    room.refill = Some(Refill::new(seen, Some(old), self.now));
-                }
-            }
-        }
+        let stand = Stand { head: info.head, last_event: info.last_event, pseq: info.pseq };
+        let (ring, last) = (&mut room.ring, &mut room.last_event);
+        let (how, refill) = refill::Refill::rejoin(ring, last, stand, Limits::default(), self.now);
+        room.refill = refill.map(|refill| Refill { refill, urgent: false });
         self.take_settings(idx, info);
         match how {
             Rejoin::Whole => {}
@@ -114,12 +87,9 @@ impl Worker {
         self.n_requests += 1;
         let request = self.n_requests;
         let room = &mut self.rooms[idx];
-        let upto = room.ring.floor();
-        let Some(refill) = &mut room.refill else { return };
-        refill.request = request;
-        refill.asked_at = self.now;
-        refill.upto = upto;
-        let past = Fetch::Past { worker: self.id, request, room: room.id.clone(), upto, seen: refill.seen };
+        let Some(Refill { refill, .. }) = &mut room.refill else { return };
+        let refill::Ask { upto, seen } = refill.ask(&room.ring, request, self.now);
+        let past = Fetch::Past { worker: self.id, request, room: room.id.clone(), upto, seen };
         if self.shared.shard.fetch(past).is_err() {
             self.give_up_refill(idx);
         }
@@ -129,7 +99,7 @@ impl Worker {
         let Some(&idx) = self.room_ids.get(id) else { return };
         let (now, wall) = (self.now, self.wall);
         let room = &mut self.rooms[idx];
-        let Some(refill) = room.refill.as_mut().filter(|refill| refill.request == request) else { return };
+        let Some(refill) = room.refill.as_mut().filter(|r| r.refill.awaits(request)) else { return };
         let past = match answer {
             Ok(past) => past,
             Err(refused) => {
@@ -138,40 +108,31 @@ impl Worker {
             }
         };
         refill.urgent |= past.pieces.iter().any(|piece| piece.closes_window);
-        // What nobody was given is new to everyone; what lies further back is as old as it is.
+        let urgent = refill.urgent;
+        let refill = &mut refill.refill;
         let cap = self.shared.cap(room.info.as_deref(), now);
-        let is_gap = refill.old.is_some();
-        let at = |piece: &Piece| if is_gap { now } else { Mono(now.0.saturating_sub(age(wall, piece))) };
-        let entries: Vec<_> = past.pieces.iter().map(|piece| entry(piece, at(piece), cap)).collect();
-        let came_to_nothing = past.after >= refill.upto;
-        // A ring that let go of something meanwhile is too full to be given more.
-        if room.ring.floor() != refill.upto || !room.ring.extend_back(past.after, entries) {
+        let entries = past.pieces.iter().map(|piece| entry(piece, refill.came_at(piece.ts, wall, now), cap)).collect();
+        let took = refill.take(&mut room.ring, past.after, entries, now);
+        if took == Took::Broken {
             tracing::warn!(room = %id, "a page of the log does not join the ring");
             return self.give_up_refill(idx);
         }
-        room.ring.keep_until(now + PAST_KEPT);
         let retracts = past.pieces.iter().filter_map(|piece| Some((piece.id, piece.retracts.clone()?)));
         room.retracts.splice(0..0, retracts);
         room.retracts.sort_by_key(|(at, _)| *at);
-        let refill = room.refill.as_mut().expect("it was just there");
-        let joins = refill.old.take_if(|old| old.head() >= past.after);
-        let urgent = refill.urgent;
-        if let Some(old) = joins {
-            if !room.ring.join(old) {
+        if let Took::Joined { whole } = took {
+            if !whole {
                 tracing::warn!(room = %id, "the ring does not join what it was before");
             }
             self.close_below(idx);
             self.queue_walk_as(idx, urgent);
         }
         let room = &mut self.rooms[idx];
-        let floor = room.ring.floor();
-        let gap = room.refill.as_ref().is_some_and(|refill| refill.old.is_some());
-        if !gap && room.below.iter().all(|b| b.cursor >= floor) {
-            room.refill = None;
-        } else if came_to_nothing || !room.ring.takes_past(now) {
-            return self.give_up_refill(idx);
-        } else {
-            self.ask_past(idx);
+        let Some(Refill { refill, .. }) = &room.refill else { return };
+        match refill.next(&room.ring, room.below.iter().map(|below| below.cursor), now) {
+            Next::Done => room.refill = None,
+            Next::Ask => self.ask_past(idx),
+            Next::GiveUp => return self.give_up_refill(idx),
         }
         self.judge_later(idx);
     }
@@ -188,9 +149,9 @@ impl Worker {
     pub(super) fn wait_for_past(&mut self, slot: usize, member: usize, idx: usize, cursor: Position) -> bool {
         let now = self.now;
         let room = &self.rooms[idx];
-        let fills = room.refill.is_some() || room.ring.takes_past(now);
+        let refill = room.refill.as_ref().map(|r| &r.refill);
         // Failpoints stand on the road that everyone takes alone.
-        if self.away || cursor >= room.ring.floor() || !fills || failpoint::is_active() {
+        if self.away || failpoint::is_active() || !waits_for_past(&room.ring, refill, cursor, now) {
             return false;
         }
         let generation = self.conns[slot].generation;
@@ -200,7 +161,7 @@ impl Worker {
         let room = &mut self.rooms[idx];
         room.below.push(Below { slot: slot as u32, generation, cursor });
         if room.refill.is_none() {
-            room.refill = Some(Refill::new(room.ring.head(), None, now));
+            room.refill = Some(Refill { refill: refill::Refill::of_past(&room.ring, now), urgent: false });
             self.ask_past(idx);
         }
         true
@@ -263,22 +224,11 @@ impl Worker {
     /// Once a second: a reader whose answer was lost is not waited for any longer.
     pub(super) fn keep_refills(&mut self) {
         let now = self.now;
-        let late = |refill: &Refill| now.since(refill.asked_at) > ANSWER_WAIT;
+        let late = |r: &Refill| r.refill.is_late(ANSWER_WAIT, now);
         let late = self.rooms.iter().filter(|(_, room)| room.refill.as_ref().is_some_and(late));
         for idx in late.map(|(idx, _)| idx).collect::<Vec<_>>() {
             tracing::warn!(room = %self.rooms[idx].id, "a page of the log did not come in time");
             self.give_up_refill(idx);
         }
     }
-}
-
-impl Refill {
-    fn new(seen: Position, old: Option<Ring<Arc<Piece>>>, now: Mono) -> Refill {
-        Refill { request: 0, asked_at: now, upto: seen, seen, old, urgent: false }
-    }
-}
-
-/// Microseconds since a piece was given its id.
-fn age(now: Wall, piece: &Piece) -> u64 {
-    now.since(piece.ts).as_micros() as u64
 }

@@ -1,7 +1,6 @@
 //! Gateways that outlive their owner: viewers keep their places, and each ring is joined to the log once the next one is there.
 //!
-//! The same as `gateway/away.rs` and `gateway/refill.rs` of the server, around the same rules of the ring: only what a shell
-//! adds is written again, as small as it can be.
+//! How a ring is filled is the rule that gateways follow; only what a shell adds is written again, as small as it can be.
 
 use std::ops::AddAssign;
 use std::sync::Arc;
@@ -10,19 +9,17 @@ use std::time::Duration;
 use grandstand_core::ids::Position;
 use grandstand_core::names::RoomId;
 use grandstand_core::record::Record;
-use grandstand_core::time::{Mono, Wall};
+use grandstand_core::viewer::refill::{Ask, Next, Refill, Stand, Took, waits_for_past};
 use grandstand_core::viewer::resume;
-use grandstand_core::viewer::ring::{self, Rejoin, Ring};
+use grandstand_core::viewer::ring::Rejoin;
 
 use crate::options::Fault;
-use crate::process::{Conn, ConnId, Past, Refill, RoomFacts, State, entry};
+use crate::process::{Conn, ConnId, Past, RoomFacts, State, entry};
 use crate::world::gateway::{LINK_WAIT, PAGE_ROWS};
 use crate::world::{Down, Event, GatewayIdx, ProcessIdx, World};
 
 /// A reader that has not answered by then will not. Less than a late reply of this world takes, so that both happen.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
-/// What was read for many is kept for those who are still to come.
-const PAST_KEPT: Duration = Duration::from_secs(30);
 
 /// What surviving came to in a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -127,21 +124,19 @@ impl World {
             return;
         };
         roster.link = link;
-        let how = ring::rejoin(&roster.ring, roster.last_event, facts.head, facts.last_event, facts.pseq);
-        if how == Rejoin::Whole {
-            self.survived.whole += 1;
-            roster.ring.advance(facts.head);
-            return self.walk(gateway, room);
-        }
-        let old = std::mem::replace(&mut roster.ring, Ring::new(facts.head, facts.pseq, limits));
-        roster.last_event = facts.last_event;
-        if how == Rejoin::Gap {
-            roster.refill =
-                Some(Refill { request: 0, asked_at: now, upto: facts.head, seen: old.head(), old: Some(old) });
-            self.ask_past(gateway, room);
-        } else {
-            self.broken.push(format!("gateway {gateway} was given what the log of {room} does not know"));
-            self.close_below(gateway, room);
+        let stand = Stand { head: facts.head, last_event: facts.last_event, pseq: facts.pseq };
+        let (how, refill) = Refill::rejoin(&mut roster.ring, &mut roster.last_event, stand, limits, now);
+        roster.refill = refill;
+        match how {
+            Rejoin::Whole => {
+                self.survived.whole += 1;
+                self.walk(gateway, room);
+            }
+            Rejoin::Gap => self.ask_past(gateway, room),
+            Rejoin::Lost => {
+                self.broken.push(format!("gateway {gateway} was given what the log of {room} does not know"));
+                self.close_below(gateway, room);
+            }
         }
     }
 
@@ -151,10 +146,8 @@ impl World {
         host.n_requests += 1;
         let (request, owner) = (host.n_requests, host.owner);
         let Some(roster) = host.rooms.get_mut(room) else { return };
-        let upto = roster.ring.floor();
         let Some(refill) = &mut roster.refill else { return };
-        (refill.request, refill.asked_at, refill.upto) = (request, now, upto);
-        let seen = refill.seen;
+        let Ask { upto, seen } = refill.ask(&roster.ring, request, now);
         // Nobody answers: the gateway will notice.
         let Some(process) = owner.filter(|p| self.processes[*p].state != State::Dead) else { return };
         let page = self.processes[process].past(room, upto, seen, PAGE_ROWS);
@@ -173,21 +166,16 @@ impl World {
         let Some(owner) = self.gateways[gateway].owner else { return };
         let wall = self.wall(owner);
         let Some(roster) = self.gateways[gateway].rooms.get_mut(room) else { return };
-        let Some(refill) = roster.refill.as_mut().filter(|refill| refill.request == request) else { return };
+        let Some(refill) = roster.refill.as_mut().filter(|refill| refill.awaits(request)) else { return };
         let Some((records, after)) = page else { return self.give_up(gateway, room) };
-        // What nobody was given is new to everyone; what lies further back is as old as it is.
-        let is_gap = refill.old.is_some();
-        let at = |record: &Arc<Record>| if is_gap { now } else { came_at(now, wall, record) };
-        let past = records.iter().filter_map(|record| entry(record, at(record))).collect();
-        let came_to_nothing = after >= refill.upto;
-        // A ring that let go of something meanwhile is too full to be given more.
-        if roster.ring.floor() != refill.upto || !roster.ring.extend_back(after, past) {
+        let past = records.iter().filter_map(|record| entry(record, refill.came_at(record.ts, wall, now))).collect();
+        let took = refill.take(&mut roster.ring, after, past, now);
+        if took == Took::Broken {
             return self.give_up(gateway, room);
         }
         self.survived.pages += 1;
-        roster.ring.keep_until(now + PAST_KEPT);
-        if let Some(old) = refill.old.take_if(|old| old.head() >= after) {
-            if !roster.ring.join(old) {
+        if let Took::Joined { whole } = took {
+            if !whole {
                 self.broken.push(format!("a ring of {room} does not join what it was before"));
             }
             self.survived.joined += 1;
@@ -195,15 +183,14 @@ impl World {
             self.walk(gateway, room);
         }
         let Some(roster) = self.gateways[gateway].rooms.get_mut(room) else { return };
-        let floor = roster.ring.floor();
-        let gap = roster.refill.as_ref().is_some_and(|refill| refill.old.is_some());
-        if !gap && roster.below.iter().all(|(_, cursor)| *cursor >= floor) {
-            roster.refill = None;
-            self.walk(gateway, room);
-        } else if came_to_nothing || !roster.ring.takes_past(now) {
-            return self.give_up(gateway, room);
-        } else {
-            self.ask_past(gateway, room);
+        let Some(refill) = &roster.refill else { return };
+        match refill.next(&roster.ring, roster.below.iter().map(|(_, cursor)| *cursor), now) {
+            Next::Done => {
+                roster.refill = None;
+                self.walk(gateway, room);
+            }
+            Next::Ask => self.ask_past(gateway, room),
+            Next::GiveUp => return self.give_up(gateway, room),
         }
         self.judge_waiting(gateway, room);
     }
@@ -232,15 +219,14 @@ impl World {
     pub(super) fn wait_for_past(&mut self, gateway: GatewayIdx, id: ConnId, room: &RoomId, cursor: Position) -> bool {
         let (now, shares) = (self.now, self.plan.shares_reads);
         let Some(roster) = self.gateways[gateway].rooms.get_mut(room) else { return false };
-        let fills = roster.refill.is_some() || (shares && roster.ring.takes_past(now));
-        if cursor == Position::START || cursor >= roster.ring.floor() || !fills {
+        let fills = roster.refill.is_some() || shares;
+        if cursor == Position::START || !fills || !waits_for_past(&roster.ring, roster.refill.as_ref(), cursor, now) {
             return false;
         }
         self.survived.waited += 1;
         roster.below.push((id, cursor));
         if roster.refill.is_none() {
-            let seen = roster.ring.head();
-            roster.refill = Some(Refill { request: 0, asked_at: now, upto: seen, seen, old: None });
+            roster.refill = Some(Refill::of_past(&roster.ring, now));
             self.ask_past(gateway, room);
         }
         true
@@ -273,16 +259,11 @@ impl World {
     /// A reader whose answer was lost is not waited for any longer.
     pub(super) fn keep_refills(&mut self, gateway: GatewayIdx) {
         let now = self.now;
-        let late = |refill: &Refill| now.since(refill.asked_at) > ANSWER_WAIT;
+        let late = |refill: &Refill<Arc<Record>>| refill.is_late(ANSWER_WAIT, now);
         let rooms = self.gateways[gateway].rooms.iter();
         let rooms = rooms.filter(|(_, roster)| roster.refill.as_ref().is_some_and(late));
         for room in rooms.map(|(room, _)| room.clone()).collect::<Vec<_>>() {
             self.give_up(gateway, &room);
         }
     }
-}
-
-/// When an event would have come to a ring that was there.
-fn came_at(now: Mono, wall: Wall, record: &Record) -> Mono {
-    Mono(now.0.saturating_sub(wall.since(record.ts).as_micros() as u64))
 }
