@@ -27,8 +27,11 @@ import peers as beside  # noqa: E402
 from server import Server  # noqa: E402
 from sse_tls import Audience  # noqa: E402
 
+# Figures are of a release build. Another profile shows that one runs, as BENCH_SCALE does, and compares with nothing.
+PROFILE = os.environ.get("BENCH_PROFILE", "release")
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-BINARY = str(TARGET / "release/grandstand")
+BUILT = TARGET / {"dev": "debug"}.get(PROFILE, PROFILE)
+BINARY = str(BUILT / "grandstand")
 
 
 def begin_load(server: Server, *args: str) -> subprocess.Popen[str]:
@@ -100,7 +103,7 @@ class Bare:
     """A bare `send` loop with as many sockets, at the same pace, with the same bytes; see crates/load/examples/bare_send.rs."""
 
     def __init__(self, transport: str, viewers: int, per_second: float, seconds: float, size: int, comments: int = 1) -> None:
-        program = str(TARGET / "release/examples/bare_send")
+        program = str(BUILT / "examples/bare_send")
         words = [program, transport, str(viewers), str(per_second), str(seconds), str(size), str(comments)]
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout
@@ -133,7 +136,7 @@ def say_pairs(name: str, ours: list[float], bare: list[float], **figures: object
 
 
 def build_bare() -> None:
-    command = ["cargo", "build", "--release", "-q", "-p", "grandstand-load", "--example", "bare_send"]
+    command = ["cargo", "build", "--profile", PROFILE, "-q", "-p", "grandstand-load", "--example", "bare_send"]
     subprocess.run(command, cwd=ROOT, check=True)
 
 
@@ -421,9 +424,9 @@ def snapshot() -> None:
 
 def recovery() -> None:
     """From start to ready on a log of 1 GB, after a kill."""
-    subprocess.run(["cargo", "build", "--release", "-q", "-p", "grandstand-store", "--example", "recover_rate"], cwd=ROOT, check=True)
+    subprocess.run(["cargo", "build", "--profile", PROFILE, "-q", "-p", "grandstand-store", "--example", "recover_rate"], cwd=ROOT, check=True)
     server = Server(BINARY)
-    fill = subprocess.run([str(TARGET / "release/examples/recover_rate"), str(server.data), str(1 << 30)], check=True, capture_output=True, text=True)
+    fill = subprocess.run([str(BUILT / "examples/recover_rate"), str(server.data), str(1 << 30)], check=True, capture_output=True, text=True)
     size = sum(f.stat().st_size for f in server.data.rglob("*") if f.is_file())
     times = []
     for _ in range(3):
@@ -550,7 +553,7 @@ def liked(viewers: int, *args: str, seconds: int = 15) -> dict:
 def say_likes(name: str, report: dict, **more: object) -> None:
     likes = report["likes"]
     say(
-        name, viewers=report["viewers"], accepted_per_second=likes["per_second"], told=likes["told"], likes_per_telling=likes["per_telling"],
+        name, viewers=report["viewers"], accepted_per_second=likes["per_second"], dropped=likes["dropped"], told=likes["told"], likes_per_telling=likes["per_telling"],
         staleness=likes["staleness"], cpu_percent=report["server"]["cpu_percent"], rss_kb=report["server"]["after"]["rss_kb"], **more,
     )
 

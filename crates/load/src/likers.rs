@@ -29,6 +29,7 @@ const ACCOUNT_EVERY_US: u64 = 1_000;
 pub struct Given {
     pub sent: u64,
     pub refused: u64,
+    /// From the first like to the last connection's word that all of its were taken.
     pub seconds: f64,
     /// Connections whose last ping was not answered.
     pub unanswered: u64,
@@ -102,11 +103,11 @@ impl Likers {
                     wait = self.like_due(start_us, &mut due).min(wait);
                 } else if ended.is_none() {
                     ended = Some(Instant::now());
-                    self.given.seconds = (micros() - start_us) as f64 / 1e6;
                     self.connections.iter_mut().for_each(|c| c.speaker.say(r#"{"op":"ping"}"#, MASK));
                 }
             }
-            if let Some(ended) = ended {
+            if let (Some(start_us), Some(ended)) = (go, ended) {
+                self.given.seconds = (micros() - start_us) as f64 / 1e6;
                 self.given.unanswered = self.connections.iter().filter(|c| !c.done).count() as u64;
                 if self.given.unanswered == 0 || ended.elapsed() > QUIET {
                     break;

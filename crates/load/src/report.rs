@@ -86,8 +86,11 @@ pub struct Server {
 #[derive(Clone, Debug, Serialize)]
 pub struct Likes {
     pub given: u64,
+    /// Given, until the last of them was taken.
     pub per_second: f64,
     pub refused: u64,
+    /// Given and not in the rooms' totals.
+    pub dropped: u64,
     /// Values that viewers were told.
     pub told: u64,
     /// Likes for each value told: what one write for each like and viewer would have taken instead.
@@ -310,8 +313,8 @@ impl Report {
         Report { passed: self.passed && evening.broken() == 0, evening: Some(evening), ..self }
     }
 
-    /// The same with its likes, held against what viewers were told.
-    pub fn with_likes(mut self, given: &Given, seen: &[Seen]) -> Report {
+    /// The same with its likes, held against what viewers were told and against the rooms' totals.
+    pub fn with_likes(mut self, given: &Given, counted: u64, seen: &[Seen]) -> Report {
         let mut waits = new_histogram();
         for (room, at, before) in seen.iter().flat_map(|s| &s.likes.waits) {
             if let Some(since) = given.at(*room as usize, before + 1) {
@@ -325,6 +328,7 @@ impl Report {
             given: given.sent,
             per_second: given.sent as f64 / given.seconds.max(f64::MIN_POSITIVE),
             refused: given.refused,
+            dropped: given.sent.abs_diff(counted),
             told,
             per_telling: each / told.max(1) as f64,
             staleness: Latency::of(std::iter::once(&Buckets::of(&waits))),
@@ -333,6 +337,7 @@ impl Report {
         self.with(
             [
                 Check { name: "likes refused", failed: given.refused },
+                Check { name: "likes dropped, or counted twice", failed: given.sent.abs_diff(counted) },
                 Check { name: "likers without a last answer", failed: given.unanswered },
                 Check { name: "totals of likes that fell", failed: sum(|s| s.likes.fell) },
                 Check { name: "viewers whose likes are not those given", failed: sum(|s| s.likes.wrong) },
@@ -379,8 +384,8 @@ impl Report {
         }
         if let Some(likes) = &self.likes {
             println!(
-                "likes {} ({:.0}/s), told {} times; one write for each like and viewer would be {:.0} times as many",
-                likes.given, likes.per_second, likes.told, likes.per_telling
+                "likes {} ({:.0}/s, {} dropped), told {} times; one write for each like and viewer would be {:.0} times as many",
+                likes.given, likes.per_second, likes.dropped, likes.told, likes.per_telling
             );
         }
         println!("\n{:<28} {:>10} {:>9} {:>9} {:>9} {:>9}", "latency, ms", "n", "p50", "p99", "p99.9", "max");

@@ -511,7 +511,32 @@ pub fn run(mut settings: Settings, n_rooms: u32, command: &[String], quiet: bool
     let report =
         Report::new(&run, settings.rooms.len(), u64::from(settings.viewers), name, &seen, &published, measured, rounds);
     let report = Report { rooms_put_s, ..report }.with(books.into_iter().flatten());
-    Ok(if settings.like_rate > 0.0 { report.with_likes(&given, &seen) } else { report })
+    if settings.like_rate == 0.0 {
+        return Ok(report);
+    }
+    Ok(report.with_likes(&given, counted(&settings, &mut http, given.sent)?, &seen))
+}
+
+/// Where nobody watches nobody has waited for the last tick.
+const LAST_TICK: Duration = Duration::from_secs(5);
+
+/// The likes in the rooms' totals, once they are all that were given or will not be.
+fn counted(settings: &Settings, http: &mut Http, given: u64) -> Result<u64> {
+    let deadline = Instant::now() + LAST_TICK;
+    loop {
+        let mut all = 0;
+        for room in &settings.rooms {
+            let (status, body) = http.call("GET", &format!("/v1/rooms/{room}/snapshot"), "", "")?;
+            ensure!(status == 200, "the snapshot of {room} was answered {status}");
+            let snapshot: serde_json::Value = serde_json::from_slice(&body)?;
+            let kinds = snapshot["counters"]["likes"].as_object().context("a snapshot without likes")?;
+            all += kinds.values().filter_map(serde_json::Value::as_u64).sum::<u64>();
+        }
+        if all >= given || Instant::now() > deadline {
+            return Ok(all);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// What the publishers did, the server's usage when they were done, and what had been delivered by then.
