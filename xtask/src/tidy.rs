@@ -12,9 +12,10 @@ use anyhow::{Context, Result, bail};
 const CRATES: &[(&str, &[&str])] = &[
     ("core", &[]),
     ("wire", &["core"]),
+    ("classifier", &["core"]),
     ("store", &["core", "wire"]),
     ("client", &["core", "wire"]),
-    ("server", &["core", "wire", "store"]),
+    ("server", &["core", "wire", "store", "classifier"]),
     ("load", &["core", "wire", "client"]),
     ("sim", &["core", "wire", "store"]),
     ("fuzz", &["core", "wire", "server"]),
@@ -24,8 +25,19 @@ const CRATES: &[(&str, &[&str])] = &[
 /// Roles of the server → modules of the server they may name. They never name each other.
 const ROLES: &[&str] = &["gateway", "shard", "control"];
 /// What the roles may name beside themselves. The roles are named by `process` alone.
-const SHARED: &[&str] =
-    &["admission", "auth", "clock", "config", "edge", "failpoint", "kernel", "link", "metrics", "shedding"];
+const SHARED: &[&str] = &[
+    "admission",
+    "auth",
+    "clock",
+    "config",
+    "edge",
+    "failpoint",
+    "kernel",
+    "link",
+    "metrics",
+    "moderation",
+    "shedding",
+];
 
 /// Crates that the pure rules may not reach, by any path.
 const IMPURE: &[&str] = &["tokio", "serde", "mio", "rusqlite", "libc", "rustix"];

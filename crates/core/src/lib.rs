@@ -12,6 +12,7 @@ pub mod dedupe;
 pub mod hash;
 pub mod ids;
 pub mod likes;
+pub mod moderation;
 pub mod names;
 pub mod owner;
 pub mod planted;

@@ -3,7 +3,7 @@
 //! The first SIGTERM or SIGINT drains: viewers are told to come back, what was admitted is finished, exit code 0 within ten
 //! seconds. A second one ends the process at once; every acknowledged event is in the log by then. SIGXFSZ is caught so that
 //! a file-size limit comes back as the write's own error, which the server answers with `no_space`. SIGHUP reads the certificate
-//! again.
+//! and the word lists again; word lists are also read again when they change.
 //!
 //! With `--gateways` this process is the supervisor of [`processes`], and every process it starts runs [`run`] again with its
 //! share of the server.
@@ -25,6 +25,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use crate::settings;
+
+/// How often word lists are looked at.
+const LISTS_EVERY: Duration = Duration::from_secs(2);
 
 /// A drain that takes longer is ended, a little before whoever sent the signal loses patience at 10 s.
 const STOP: Duration = Duration::from_millis(9_500);
@@ -104,8 +107,13 @@ fn warn(config: &Config) {
 async fn serve(config: Config, share: Share) -> Result<ExitCode> {
     // Before the server: a signal during a long recovery is not lost.
     let mut stop = Stop::new(share)?;
-    // Only with a certificate to read again: without one, whoever hangs up a terminal ends its server, as ever.
-    let mut reload = config.tls.is_some().then(|| signal(SignalKind::hangup())).transpose()?;
+    // Only with something to read again: without it, whoever hangs up a terminal ends its server, as ever.
+    let lists = &config.moderation;
+    // A supervisor passes the signal on to all of its processes.
+    let has_files = share != Share::All
+        || config.tls.is_some()
+        || [&lists.block, &lists.flag, &lists.allow].into_iter().any(Option::is_some);
+    let mut reload = has_files.then(|| signal(SignalKind::hangup())).transpose()?;
     let _file_limit = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
     let starting = tokio::task::spawn_blocking(move || grandstand_server::process::start_share(config, share));
     let running = tokio::select! {
@@ -134,6 +142,8 @@ async fn serve(config: Config, share: Share) -> Result<ExitCode> {
         eprintln!("metrics on http://{internal}/metrics");
     }
 
+    let rules = running.rules.clone().filter(|rules| rules.has_lists());
+    let mut look = tokio::time::interval(LISTS_EVERY);
     let name = loop {
         let hung_up = async {
             match &mut reload {
@@ -144,6 +154,15 @@ async fn serve(config: Config, share: Share) -> Result<ExitCode> {
         tokio::select! {
             name = stop.next() => break name,
             _ = hung_up => {}
+            _ = look.tick(), if rules.is_some() => {
+                // A file is read here: this thread has nothing else to do.
+                rules.iter().for_each(|rules| rules.reload_if_changed());
+                continue;
+            }
+        }
+        if let Some(rules) = &rules {
+            // Told on the log there.
+            let _ = rules.reload();
         }
         if let Some(certificates) = &running.certificates {
             let file = certificates.files().certificate.display();

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use grandstand_classifier::Links;
 use grandstand_core::admission;
 
 use crate::auth::door::{Network, Origin};
@@ -17,10 +18,13 @@ use crate::auth::files;
 use crate::auth::keys::{TrustedKey, parse_jwks};
 use crate::edge::{self, Endpoints, Listen, Serves};
 use crate::metrics::Transport;
+use crate::moderation;
 use crate::tls;
 
 /// A transport's own listeners, and its base URLs, at most: more names than that are no fire exits.
 const EDGES_MAX: usize = 16;
+/// Hosts that may be linked: each is held against each link of a comment.
+const LINK_DOMAINS_MAX: usize = 256;
 
 /// Where settings come from, strongest first.
 #[derive(Clone, Default)]
@@ -158,6 +162,8 @@ pub struct Config {
     pub audience: Vec<String>,
     pub keys: Vec<TrustedKey>,
     pub providers: Vec<ProviderKey>,
+    /// Word lists and links of the built-in classifier.
+    pub moderation: moderation::Source,
     pub log_format: LogFormat,
     pub log_filter: String,
 }
@@ -335,6 +341,32 @@ const KEYS: &[Key] = &[
         Takes::List,
         "[]",
         "Tokens must carry one of these in aud; without the setting a token with an aud is refused.",
+    ),
+    key(
+        "moderation.block_file",
+        Takes::Text,
+        "",
+        "Word list of the built-in classifier: what it names is blocked. An entry a line; read again when it changes and on SIGHUP.",
+    ),
+    key("moderation.flag_file", Takes::Text, "", "The same, of what is flagged."),
+    key("moderation.allow_file", Takes::Text, "", "The same, of what is never found: words that hold others."),
+    key(
+        "moderation.links",
+        Takes::OneOf(&["allow", "deny"]),
+        "\"allow\"",
+        "Whether comments of moderated rooms may have links.",
+    ),
+    key(
+        "moderation.link_domains",
+        Takes::List,
+        "[]",
+        "With links = \"deny\": hosts that may be linked all the same, with all below them (example.com).",
+    ),
+    key(
+        "moderation.english",
+        Takes::Yes,
+        "true",
+        "Strict rooms have a list of English words beside the operator's own.",
     ),
     key("log.format", Takes::OneOf(&["full", "compact"]), "\"full\"", "Form of the log lines on stderr."),
     key("log.filter", Takes::Text, "\"info\"", "What is logged: a level, or levels by module."),
@@ -529,6 +561,7 @@ impl Reader {
             audience: self.list("auth.audience"),
             keys: Vec::new(),
             providers: Vec::new(),
+            moderation: self.moderation(),
             log_format: if self.text("log.format").as_deref() == Some("compact") {
                 LogFormat::Compact
             } else {
@@ -709,6 +742,40 @@ impl Reader {
                 None
             }
         }
+    }
+
+    /// The lists as files that can be read: rules that do not hold are told at the start, not by the first comment.
+    fn moderation(&mut self) -> moderation::Source {
+        let path = |text: Option<String>| text.filter(|t| !t.is_empty()).map(|t| self.base.join(t));
+        let [block, flag, allow] = ["moderation.block_file", "moderation.flag_file", "moderation.allow_file"]
+            .map(|name| path(self.text(name)));
+        let is_domain = |text: &str| {
+            let label = |l: &str| !l.is_empty() && l.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'));
+            (text.len() <= 253 && text.split('.').all(label)).then(|| text.into())
+        };
+        let domains = self.each("moderation.link_domains", "is not a host in small letters", is_domain);
+        let denied = self.text("moderation.links").as_deref() == Some("deny");
+        if domains.len() > LINK_DOMAINS_MAX {
+            self.fault("moderation.link_domains", &format!("has at most {LINK_DOMAINS_MAX} hosts"));
+        }
+        if !denied && !domains.is_empty() {
+            self.fault("moderation.link_domains", "says nothing without moderation.links = \"deny\"");
+        }
+        let links = if denied { Links::Deny(domains) } else { Links::Allow };
+        let source =
+            moderation::Source { block, flag, allow, links, english: self.yes("moderation.english").unwrap_or(true) };
+        if let Err(why) = moderation::Live::read(source.clone()) {
+            let message = why.to_string();
+            let about =
+                |path: &Option<PathBuf>| path.as_ref().is_some_and(|p| message.starts_with(&p.display().to_string()));
+            let key = match (about(&source.flag), about(&source.allow)) {
+                (true, _) => "moderation.flag_file",
+                (_, true) => "moderation.allow_file",
+                _ => "moderation.block_file",
+            };
+            self.fault(key, &message);
+        }
+        source
     }
 
     fn auth_key(&mut self, table: &TableGiven, keys: &mut Vec<TrustedKey>) {

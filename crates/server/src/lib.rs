@@ -14,6 +14,7 @@ pub mod gateway;
 pub mod kernel;
 pub mod link;
 pub mod metrics;
+pub mod moderation;
 pub mod process;
 pub mod shard;
 pub mod shedding;

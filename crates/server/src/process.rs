@@ -26,6 +26,7 @@ use crate::link::host::{self, Host};
 use crate::link::hub;
 use crate::link::{ControlHandle, Delay, PROCESSES_MAX, ShardHandle, Tallies, WORKERS_A_PROCESS_MAX, Workers};
 use crate::metrics::Metrics;
+use crate::moderation;
 use crate::shard::{self, ShardConfig, ShardJoin, Stores};
 use crate::{clock, control, failpoint, tls};
 
@@ -40,6 +41,8 @@ pub enum StartFault {
     Keys(#[from] KeyFault),
     #[error("while opening the log: {0}")]
     Shard(#[from] shard::StartFault),
+    #[error("while reading the word lists: {0}")]
+    Lists(#[from] moderation::Fault),
     #[error("while reading the certificate: {0}")]
     Certificate(#[from] tls::Fault),
     #[error("{0}")]
@@ -81,6 +84,8 @@ pub struct Running {
     pub shard: ShardHandle,
     /// What is shown to clients, when the listener speaks TLS.
     pub certificates: Option<Arc<tls::Certificates>>,
+    /// The built-in classifier; `None` in a gateway's process.
+    pub rules: Option<Arc<moderation::Live>>,
     gateway: Option<Gateway>,
     control: Option<control::Running>,
     join: Option<ShardJoin>,
@@ -227,7 +232,12 @@ fn n_cores() -> u16 {
     std::thread::available_parallelism().map_or(1, |n| n.get() as u16)
 }
 
-fn open_shard(config: &Config, tallies: &Tallies, workers: &Workers) -> Result<(ShardHandle, ShardJoin), StartFault> {
+fn open_shard(
+    config: &Config,
+    tallies: &Tallies,
+    workers: &Workers,
+    rules: &Arc<moderation::Live>,
+) -> Result<(ShardHandle, ShardJoin), StartFault> {
     let folder = DataDir::open(&config.data)?;
     let durability = match config.durability {
         Durability::Fsync => StoreDurability::Fsync,
@@ -239,6 +249,7 @@ fn open_shard(config: &Config, tallies: &Tallies, workers: &Workers) -> Result<(
         retention_days: config.retention_days,
         retention_header_days: config.retention_header_days,
         tallies: tallies.clone(),
+        rules: rules.clone(),
         ..ShardConfig::embedded(config.create_on_use)
     };
     Ok(shard::start(stores, shard_config, workers.clone())?)
@@ -248,7 +259,8 @@ fn start_all(config: Config) -> Result<Running, StartFault> {
     let (certificates, tls) = read_tls(&config)?;
     let workers = Workers::new(if config.workers == 0 { n_cores() } else { config.workers });
     let tallies = Tallies::default();
-    let (shard, join) = open_shard(&config, &tallies, &workers)?;
+    let rules = Arc::new(moderation::Live::read(config.moderation.clone())?);
+    let (shard, join) = open_shard(&config, &tallies, &workers, &rules)?;
     let basis = Basis::new(config, Share::All, tallies)?;
     let (requests, from_gateway) = mpsc::channel(control::REQUESTS_MAX);
     let control = control::start(basis.control(&shard, &workers, None), from_gateway)
@@ -260,6 +272,7 @@ fn start_all(config: Config) -> Result<Running, StartFault> {
         internal: control.internal,
         shard,
         certificates,
+        rules: Some(rules),
         gateway: Some(gateway),
         control: Some(control),
         join: Some(join),
@@ -272,7 +285,8 @@ fn start_shard(config: Config) -> Result<Running, StartFault> {
     let host = Host::new();
     let workers = Workers::there(host.clone());
     let tallies = Tallies::default();
-    let (shard, join) = open_shard(&config, &tallies, &workers)?;
+    let rules = Arc::new(moderation::Live::read(config.moderation.clone())?);
+    let (shard, join) = open_shard(&config, &tallies, &workers, &rules)?;
     let basis = Basis::new(config, Share::Shard, tallies)?;
     let (requests, from_gateways) = mpsc::channel(control::REQUESTS_MAX);
     let deps = host::Deps { shard: shard.clone(), control: requests, tallies: basis.tallies.clone() };
@@ -286,6 +300,7 @@ fn start_shard(config: Config) -> Result<Running, StartFault> {
         internal: control.internal,
         shard,
         certificates: None,
+        rules: Some(rules),
         gateway: None,
         control: Some(control),
         join: Some(join),
@@ -324,6 +339,7 @@ fn start_gateway(mut config: Config, process: u8, of: u8) -> Result<Running, Sta
         internal: None,
         shard,
         certificates,
+        rules: None,
         gateway: Some(gateway),
         control: None,
         join: None,

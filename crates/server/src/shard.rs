@@ -27,6 +27,7 @@ use grandstand_store::sqlite::{DataDir, Durability, SqliteCatalog, SqliteLog, ne
 
 use crate::clock;
 use crate::link::{ShardEnds, ShardHandle, Tallies, Workers};
+use crate::moderation;
 use facts::Facts;
 use reader::Reader;
 pub use task::Times;
@@ -54,6 +55,8 @@ pub struct ShardConfig {
     pub on_fatal: OnFatal,
     /// How many watch each room, over all gateways.
     pub tallies: Tallies,
+    /// The built-in classifier.
+    pub rules: Arc<moderation::Live>,
 }
 
 impl ShardConfig {
@@ -72,6 +75,7 @@ impl ShardConfig {
             times: Times::default(),
             on_fatal,
             tallies: Tallies::default(),
+            rules: Arc::new(moderation::Live::empty()),
         }
     }
 }
@@ -176,6 +180,7 @@ pub fn start(stores: Stores, config: ShardConfig, workers: Workers) -> Result<(S
         mail,
         likes,
         tallies: config.tallies,
+        rules: config.rules,
         status: status.clone(),
         facts,
         workers,

@@ -490,7 +490,7 @@ fn settings_change_by_version_with_a_reason_by_those_who_may() {
     assert_eq!(send(Some(&op), json!({"titel": "x", "justification": "j"})), (422, "unknown_key".into()));
     assert_eq!(send(Some(&op), json!({"home_region": "eu", "justification": "j"})), (422, "not_built".into()));
     assert_eq!(
-        send(Some(&op), json!({"moderation_policy": "pre-moderate", "justification": "j"})),
+        send(Some(&op), json!({"moderation_policy": "post-moderate-fast", "justification": "j"})),
         (422, "not_built".into())
     );
     for age in [499, 10_001] {

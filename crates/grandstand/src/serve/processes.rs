@@ -265,7 +265,7 @@ impl Stage {
     }
 
     fn hang_up(&self) {
-        for place in &self.places[1..] {
+        for place in &self.places {
             place.signal(Unix::HUP);
         }
     }

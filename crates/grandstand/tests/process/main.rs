@@ -14,6 +14,7 @@ mod http2_raw;
 mod likes;
 mod limits;
 mod metrics;
+mod moderated;
 mod processes;
 mod processes_load;
 mod processes_shared;

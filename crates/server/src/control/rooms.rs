@@ -255,14 +255,13 @@ fn number_or_null(fields: &mut Fields<'_>, member: &'static str) -> Option<Optio
 }
 
 fn policy(fields: &mut Fields<'_>) -> Result<Option<Policy>, Problem> {
-    let policy = fields.get("moderation_policy", "must be off", |v| v.as_str().and_then(Policy::parse));
+    let policy = fields.get("moderation_policy", "must be a policy's name", |v| v.as_str().and_then(Policy::parse));
     match policy {
-        None | Some(Policy::Off) => Ok(policy),
-        Some(other) => {
-            let detail =
-                format!("moderation_policy {} needs a classifier, which is not built in this version", other.name());
+        Some(Policy::PostModerateFast) => {
+            let detail = "moderation_policy post-moderate-fast is not built in this version";
             Err(Problem::new(ErrorCode::NotBuilt, detail).with("key", "moderation_policy"))
         }
+        other => Ok(other),
     }
 }
 

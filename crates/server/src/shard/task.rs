@@ -14,12 +14,13 @@ use std::time::{Duration, Instant};
 
 use grandstand_core::ids::{EventId, Position};
 use grandstand_core::likes::Frame;
+use grandstand_core::moderation::Ruling;
 use grandstand_core::names::RoomId;
 use grandstand_core::owner::Owner;
 use grandstand_core::owner::answer::{Answer, BannerFate, Failure, Fate, Output};
 use grandstand_core::owner::command::Command;
 use grandstand_core::owner::view::RoomView;
-use grandstand_core::record::{Body, Record, Room, Tally};
+use grandstand_core::record::{Body, Policy, Record, Room, Tally};
 use grandstand_core::reject::{Code, Reject};
 use grandstand_core::time::{Mono, Wall};
 use grandstand_store::fault::{Refusal, WriteFault};
@@ -33,6 +34,7 @@ use crate::link::{
     Batch, ConnKey, NoRoom, OwnerBox, ReadRefused, ReplyTo, RoomDetail, RoomInfo, ShardStatus, SiteBanner, SiteList,
     SnapshotView, Tallies, ToOwner, ToWorker, WorkerId, Workers,
 };
+use crate::moderation;
 use crate::shard::facts::Facts;
 use crate::shard::keeper::Keep;
 use crate::shard::writer::{Keeping, Outcome, Work};
@@ -47,6 +49,8 @@ pub struct Task {
     pub likes: Arc<LikeBox>,
     /// How many watch, over all gateways.
     pub tallies: Tallies,
+    /// The built-in classifier: quick enough to be asked in this thread.
+    pub rules: Arc<moderation::Live>,
     pub status: Arc<ShardStatus>,
     pub facts: Arc<Facts>,
     pub workers: Workers,
@@ -432,8 +436,7 @@ impl Task {
                 Output::Answer { tag, answer } => answers.push((tag, answer)),
                 Output::Committed(record) => committed.push(record),
                 Output::Fate { raw_id, record, fate } => fates.push((raw_id, record, fate)),
-                // No classifier is configured: the policy decides as for one that did not answer in time.
-                Output::NeedVerdict { tag, .. } => verdicts.push(tag),
+                Output::NeedVerdict { tag, room, text, .. } => verdicts.push((tag, self.judge(&room, &text))),
                 Output::LikesSettled { sender, number } => {
                     self.state.senders.entry(sender).or_default().settled = Some(number);
                     settled = true;
@@ -458,11 +461,17 @@ impl Task {
             self.tell_fate(raw_id, &record, fate);
         }
         if !verdicts.is_empty() {
-            for tag in verdicts {
-                self.owner.on_verdict(tag, None, now, wall);
+            for (tag, ruling) in verdicts {
+                self.owner.on_verdict(tag, ruling.map(|ruling| ruling.verdict), now, wall);
             }
             self.drain(now, wall);
         }
+    }
+
+    /// The built-in classifier's word on a comment of a room.
+    fn judge(&self, room: &RoomId, text: &str) -> Option<Ruling> {
+        let policy = self.owner.room(room).map(|view| view.settings.moderation_policy);
+        self.rules.judge(text, policy == Some(Policy::PreModerateStrict))
     }
 
     /// Readers and status learn of the commit before anyone is told of it.
