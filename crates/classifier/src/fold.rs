@@ -56,11 +56,11 @@ impl Folded {
 
     /// Whether what stands at `span` is `pattern` as somebody would stretch it.
     pub fn is_stretched(&self, span: Range<usize>, pattern: &Folded) -> bool {
-        let letters = pattern.text.bytes().zip(&pattern.runs).zip(&self.runs[span]);
-        letters.into_iter().all(|((letter, wanted), stands)| {
-            stands == wanted
-                // No word has a letter three times, and only some have these twice.
-                || *stands > *wanted && (*stands >= 3 || matches!(letter, b'a' | b'h' | b'i' | b'j' | b'k' | b'q' | b'u'..=b'y'))
+        pattern.text.char_indices().all(|(at, letter)| {
+            let (wanted, stands) = (pattern.runs[at], self.runs[span.start + at]);
+            // No word has a letter three times, and only some have these twice.
+            let twice = matches!(letter, 'a' | 'h' | 'i' | 'j' | 'k' | 'q' | 'u'..='y') || is_picture(letter);
+            stands == wanted || stands > wanted && (stands >= 3 || twice)
         })
     }
 
