@@ -92,13 +92,19 @@ pub fn letters(text: &str) -> Vec<char> {
     if text.is_ascii() {
         return text.bytes().map(|b| char::from(b.to_ascii_lowercase())).collect();
     }
-    let mut letters = Vec::with_capacity(text.len());
-    for c in text.nfkd().filter(|c| !is_combining_mark(*c) && !shows_nothing(*c)) {
+    let shown: Vec<char> = text.nfkd().filter(|c| !is_combining_mark(*c) && !shows_nothing(*c)).collect();
+    let mut letters = Vec::with_capacity(shown.len());
+    for (at, &c) in shown.iter().enumerate() {
         if c.is_ascii() {
             letters.push(c.to_ascii_lowercase());
-        } else {
-            letters.extend(c.to_lowercase().map(|small| look_alike(small).or_else(|| look_alike(c)).unwrap_or(small)));
+            continue;
         }
+        // A capital that looks like another letter than its small one does so where it stands in for that letter, not in a word of
+        // its own script, which is one word in either case.
+        let beside = |at: usize| shown.get(at).is_some_and(char::is_ascii_alphabetic);
+        let stands_in = beside(at.wrapping_sub(1)) || beside(at + 1);
+        let capital = || if stands_in { look_alike(c) } else { None };
+        letters.extend(c.to_lowercase().map(|small| look_alike(small).or_else(capital).unwrap_or(small)));
     }
     letters
 }

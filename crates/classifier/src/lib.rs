@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn an_entry_is_found_through_every_disguise() {
-        let rules = rules("idiot\nkill yourself\nflock", "", "");
+        let rules = rules("idiot\nkill yourself\nflock\nshit", "", "");
         for text in [
             "idiot",
             "you IDIOT!",
@@ -89,6 +89,7 @@ mod tests {
             "f1ock",
             "(idiot)",
             "idiot's",
+            "s\u{41d}it",
         ] {
             assert_eq!(blocked(&rules, text), text != "idiot's", "{text}");
         }
