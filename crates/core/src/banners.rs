@@ -1,10 +1,12 @@
 //! Banners: notices to the whole site, made by a gift worth it or by an operator.
 //!
-//! A gift's banner is part of the gift's own record, so that there is exactly one for it or none, whatever crashes. Which gifts are worth one is the room's setting; how many there may be is capped for each room and for
-//! the site, counted from the log in log time, so that a restart does not open the gates.
+//! A gift's banner is part of the gift's own record, so that there is exactly one for it or none, whatever crashes. Which
+//! gifts are worth one is the room's setting; how many there may be is capped for each room and for the site, both of a
+//! minute and of those that stand, counted from the log in log time, so that a restart does not open the gates.
 //!
 //! Numbers: 6 a minute for a room and 30 for the site leave every banner two seconds of its own, where viewers are told one
-//! a second; 15 s are long enough to be read.
+//! a second; 15 s are long enough to be read. A room whose banners stand ten minutes would have the whole wall in two: it
+//! has a quarter of it at most.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -22,6 +24,8 @@ pub const SITE_RATE: u32 = 30;
 const MINUTE: Duration = Duration::from_secs(60);
 /// Banners that stand at one time, of gifts and operators together: what a new viewer is told at once.
 pub const ACTIVE_MAX: usize = 32;
+/// Of them, those of one room's gifts. An operator's banner about a room is the operator's.
+pub const ROOM_ACTIVE_MAX: usize = ACTIVE_MAX / 4;
 /// How long a gift's banner stands.
 pub const GIFT_SECONDS: u32 = 15;
 pub const GIFT_SECONDS_MAX: u32 = 600;
@@ -35,7 +39,7 @@ pub const AMOUNTS_MAX: usize = 16;
 /// Why a gift that is worth a banner gets none.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Capped {
-    /// The room has had its share of this minute.
+    /// The room has had its share of this minute, or has it of what stands.
     Room,
     /// The site has, or as many stand as may.
     Site,
@@ -83,7 +87,9 @@ impl Site {
     pub fn admits(&self, room: &RoomId, rate: u32, ts: Wall) -> Result<(), Capped> {
         let fresh = self.recent.iter().filter(|(at, _)| ts < *at + MINUTE);
         let (of_room, of_site) = fresh.fold((0, 0), |(r, s), (_, of)| (r + u32::from(of == room), s + 1));
-        if of_room >= rate {
+        let of_room_stand =
+            self.standing(ts).filter(|banner| banner.gift.is_some() && banner.room.as_ref() == Some(room));
+        if of_room >= rate || (of_room_stand.count() >= ROOM_ACTIVE_MAX && !planted(56)) {
             return Err(Capped::Room);
         }
         if of_site >= SITE_RATE || self.is_full(ts) {
@@ -93,7 +99,11 @@ impl Site {
     }
 
     pub fn is_full(&self, ts: Wall) -> bool {
-        self.active.values().filter(|standing| ts < standing.banner.until).count() >= ACTIVE_MAX
+        self.standing(ts).count() >= ACTIVE_MAX
+    }
+
+    fn standing(&self, ts: Wall) -> impl Iterator<Item = &Banner> {
+        self.active.values().map(|standing| &standing.banner).filter(move |banner| ts < banner.until)
     }
 
     /// The effect of one record of the log. Whether it had one.
@@ -123,7 +133,7 @@ impl Site {
 mod tests {
     use std::time::Duration;
 
-    use super::{ACTIVE_MAX, Capped, SITE_RATE, Site, is_worth_one};
+    use super::{ACTIVE_MAX, Capped, ROOM_ACTIVE_MAX, SITE_RATE, Site, is_worth_one};
     use crate::ids::{Epoch, Seq};
     use crate::names::{Key, RoomId, UserId};
     use crate::record::{Audience, Banner, Body, Gift, Record, Room, Verdict};
@@ -197,6 +207,26 @@ mod tests {
         }
         assert_eq!(site.admits(&room("z"), 2, Wall(11)), Err(Capped::Site));
         assert_eq!(site.admits(&room("z"), 2, Wall(60_011)), Ok(()));
+    }
+
+    #[test]
+    fn one_room_has_a_quarter_of_what_stands_however_slowly_it_comes() {
+        let mut site = Site::default();
+        let long = |seq: u64, of: &str| {
+            let mut record = of_gift(seq, of, Wall(seq * 60_000));
+            if let Body::Gift(gift) = &mut record.body {
+                gift.banner_until = Some(Wall(1_000_000_000));
+            }
+            record
+        };
+        for seq in 1..=ROOM_ACTIVE_MAX as u64 {
+            assert_eq!(site.admits(&room("a"), 30, Wall(seq * 60_000)), Ok(()));
+            site.take(&long(seq, "a"));
+        }
+        let later = Wall(100 * 60_000);
+        assert_eq!(site.admits(&room("a"), 30, later), Err(Capped::Room));
+        assert_eq!(site.admits(&room("b"), 30, later), Ok(()), "the rest is for the others");
+        assert_eq!(site.admits(&room("a"), 30, Wall(1_000_000_000)), Ok(()), "until they are over");
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //!
 //! Numbers: an update a second (the gift's own rule); 3 s of patience is two throws of a hand and a slow network.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,10 +46,15 @@ pub struct Combo {
     pub told_gifts: u32,
 }
 
-/// A room's open combos.
+/// A room's open combos, and by when something becomes of them: 1 024 are not looked through for each gift.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Combos {
-    pub open: BTreeMap<Key, Combo>,
+    open: BTreeMap<Key, Combo>,
+    /// Those with gifts that were not told of, by when something was told last.
+    news: BTreeSet<(Wall, Key)>,
+    /// Those of more than one gift, by the newest: a last word is due. And those of one, which need none.
+    ends: BTreeSet<(Wall, Key)>,
+    lone: BTreeSet<(Wall, Key)>,
 }
 
 /// What a gift is to the combos of its room.
@@ -68,6 +73,34 @@ pub fn key_of(user: &UserId, gift: &Gift) -> Key {
 }
 
 impl Combos {
+    pub fn of(open: BTreeMap<Key, Combo>) -> Combos {
+        let mut combos = Combos::default();
+        open.into_iter().for_each(|(key, combo)| combos.put(key, combo));
+        combos
+    }
+
+    pub fn open(&self) -> &BTreeMap<Key, Combo> {
+        &self.open
+    }
+
+    fn put(&mut self, key: Key, combo: Combo) {
+        self.remove(&key);
+        if combo.told_gifts < combo.gifts {
+            self.news.insert((combo.told, key.clone()));
+        }
+        let line = if combo.gifts > 1 { &mut self.ends } else { &mut self.lone };
+        line.insert((combo.last, key.clone()));
+        self.open.insert(key, combo);
+    }
+
+    fn remove(&mut self, key: &Key) -> Option<Combo> {
+        let combo = self.open.remove(key)?;
+        self.news.remove(&(combo.told, key.clone()));
+        self.ends.remove(&(combo.last, key.clone()));
+        self.lone.remove(&(combo.last, key.clone()));
+        Some(combo)
+    }
+
     /// What a gift at log time `ts` is, where gifts no further apart than `patience` are one combo.
     pub fn fit(&self, key: &Key, gift: &Gift, ts: Wall, patience: Duration) -> Fit {
         let Some(combo) = self.open.get(key) else { return Fit::First };
@@ -100,20 +133,26 @@ impl Combos {
 
     /// Combos of which something is due at `ts`, each with whether it is the last.
     pub fn due(&self, ts: Wall, patience: Duration) -> Vec<(Key, bool)> {
-        let due = self.open.iter().filter(|(_, combo)| combo.due(patience).is_some_and(|at| at <= ts));
-        due.map(|(key, combo)| (key.clone(), combo.last + patience <= ts)).collect()
+        let news = self.news.iter().take_while(|(told, _)| *told + EVERY <= ts).map(|(_, key)| key);
+        let ends = self.ends.iter().take_while(|(last, _)| *last + patience <= ts).map(|(_, key)| key);
+        let due: BTreeSet<&Key> = news.chain(ends).collect();
+        due.into_iter().map(|key| (key.clone(), self.open[key].last + patience <= ts)).collect()
     }
 
     /// When something is due next.
     pub fn next_due(&self, patience: Duration) -> Option<Wall> {
-        self.open.values().filter_map(|combo| combo.due(patience)).min()
+        let news = self.news.first().map(|(told, _)| *told + EVERY);
+        let end = self.ends.first().map(|(last, _)| *last + patience);
+        [news, end].into_iter().flatten().min()
     }
 
     /// A gift that everyone is sent is in the log.
     pub fn take_first(&mut self, key: Key, first: EventId, gift: &Gift, ts: Wall, patience: Duration) {
         // One gift alone needs no last word: it is forgotten when its patience is over.
-        self.open.retain(|_, combo| combo.gifts > 1 || ts < combo.last + patience);
-        self.open.remove(&key);
+        while let Some((_, over)) = self.lone.first().filter(|(last, _)| *last + patience <= ts).cloned() {
+            self.remove(&over);
+        }
+        self.remove(&key);
         if patience.is_zero() || self.open.len() >= OPEN_MAX {
             return;
         }
@@ -127,35 +166,28 @@ impl Combos {
             amount_micros: gift.amount_micros,
             told_gifts: 1,
         };
-        self.open.insert(key, combo);
+        self.put(key, combo);
     }
 
     /// A gift that is part of an open combo is in the log.
     pub fn take_part(&mut self, key: &Key, gift: &Gift, ts: Wall) {
-        let Some(combo) = self.open.get_mut(key) else { return };
+        let Some(mut combo) = self.remove(key) else { return };
         combo.last = ts;
         combo.gifts = combo.gifts.saturating_add(1);
         combo.count = combo.count.saturating_add(u64::from(gift.count));
         combo.amount_micros = combo.amount_micros.saturating_add(gift.amount_micros);
         combo.display = gift.display.clone();
+        self.put(key.clone(), combo);
     }
 
     /// An update is in the log.
     pub fn take_update(&mut self, key: &Key, ended: bool, ts: Wall) {
-        if ended {
-            self.open.remove(key);
-        } else if let Some(combo) = self.open.get_mut(key) {
+        let Some(mut combo) = self.remove(key) else { return };
+        if !ended {
             combo.told = ts;
             combo.told_gifts = combo.gifts;
+            self.put(key.clone(), combo);
         }
-    }
-}
-
-impl Combo {
-    fn due(&self, patience: Duration) -> Option<Wall> {
-        let end = (self.gifts > 1).then_some(self.last + patience);
-        let news = (self.told_gifts < self.gifts).then_some(self.told + EVERY);
-        [end, news].into_iter().flatten().min()
     }
 }
 
@@ -215,7 +247,7 @@ mod tests {
         assert_eq!(combos.due(Wall(3_400), PATIENCE), [(ann.clone(), true)]);
         assert_eq!(combos.fit(&ann, &gift(5), Wall(3_400), PATIENCE), Fit::After);
         combos.take_update(&ann, true, Wall(3_400));
-        assert!(combos.open.is_empty());
+        assert!(combos.open().is_empty());
     }
 
     #[test]
@@ -239,15 +271,47 @@ mod tests {
     }
 
     #[test]
+    fn what_is_due_is_found_in_order_and_as_by_looking_through_all() {
+        let mut combos = Combos::default();
+        let mut rng = crate::rng::Rng::new(7);
+        for n in 0..3_000_u64 {
+            let (ts, who) = (Wall(n * 7), key(&format!("u{}", rng.below(60))));
+            match combos.fit(&who, &gift(1), ts, PATIENCE) {
+                Fit::Part => combos.take_part(&who, &gift(1), ts),
+                fit => {
+                    if fit == Fit::After {
+                        combos.take_update(&who, true, ts);
+                    }
+                    combos.take_first(who.clone(), id(n + 1), &gift(1), ts, PATIENCE);
+                }
+            }
+            let due_at = |combo: &super::Combo| {
+                let end = (combo.gifts > 1).then_some(combo.last + PATIENCE);
+                let news = (combo.told_gifts < combo.gifts).then_some(combo.told + super::EVERY);
+                [end, news].into_iter().flatten().min()
+            };
+            assert_eq!(combos.next_due(PATIENCE), combos.open().values().filter_map(due_at).min());
+            let all = combos.open().iter().filter(|(_, combo)| due_at(combo).is_some_and(|at| at <= ts));
+            let all: Vec<(Key, bool)> = all.map(|(key, combo)| (key.clone(), combo.last + PATIENCE <= ts)).collect();
+            assert_eq!(combos.due(ts, PATIENCE), all);
+            // As the owner does now and then.
+            for (key, ended) in all.into_iter().filter(|_| rng.below(3) == 0) {
+                combos.take_update(&key, ended, ts);
+            }
+            assert_eq!(combos, Combos::of(combos.open().clone()), "and is made again from what is open");
+        }
+    }
+
+    #[test]
     fn open_combos_are_bounded_and_lone_gifts_leave_by_themselves() {
         let mut combos = Combos::default();
         for n in 0..OPEN_MAX as u64 + 5 {
             combos.take_first(key(&format!("u{n}")), id(n + 1), &gift(1), Wall(0), PATIENCE);
         }
-        assert_eq!(combos.open.len(), OPEN_MAX);
+        assert_eq!(combos.open().len(), OPEN_MAX);
         combos.take_first(key("late"), id(9_999), &gift(1), Wall(3_000), PATIENCE);
-        assert_eq!(combos.open.len(), 1);
+        assert_eq!(combos.open().len(), 1);
         combos.take_first(key("alone"), id(10_000), &gift(1), Wall(3_000), Duration::ZERO);
-        assert!(combos.open.is_empty(), "without patience nothing is a combo");
+        assert!(combos.open().is_empty(), "without patience nothing is a combo");
     }
 }

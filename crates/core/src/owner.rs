@@ -38,6 +38,7 @@ use crate::dedupe;
 use crate::hash::Seeded;
 use crate::ids::{Epoch, EpochSpan, Position, Seq};
 use crate::names::{Key, RoomId, UserId};
+use crate::planted::planted;
 use crate::rate::Gcra;
 use crate::reader::Reader;
 use crate::record::{Crowd, Record, Room};
@@ -125,6 +126,8 @@ pub struct Owner {
     quiet: VecDeque<(Wall, usize, UserId)>,
     counting: likes::Counting,
     clock: (Mono, Wall),
+    /// From where log time goes on by itself.
+    paced: (Mono, Wall),
     /// Rooms whose crowd is looked at each second: something was said lately, or they are wide.
     active: BTreeSet<usize>,
     tick_at: Option<Mono>,
@@ -209,6 +212,7 @@ impl Owner {
             quiet: VecDeque::new(),
             counting: likes::Counting::new(hasher),
             clock: (now, wall),
+            paced: (now, wall),
             active: BTreeSet::new(),
             tick_at: None,
             ticked: None,
@@ -261,19 +265,40 @@ impl Owner {
     /// or a combo is to be told.
     pub fn next_deadline(&self) -> Option<Mono> {
         let verdict = self.judging.values().map(|c| c.deadline).min();
-        let (now, wall) = self.clock;
-        let slow_end = self.slow_ends.first().map(|(end, _)| now + end.since(wall));
-        let combo = self.combos_due.first().map(|(due, _)| now + due.since(wall));
+        let (now, log_now) = (self.clock.0, self.log_now());
+        // Sooner than it is where log time goes slowly: then what is left is looked at again.
+        let slow_end = self.slow_ends.first().map(|(end, _)| now + end.since(log_now));
+        let combo = self.combos_due.first().map(|(due, _)| now + due.since(log_now));
         [verdict, slow_end, self.tally_due(), self.next_wide(), combo].into_iter().flatten().min()
     }
 
     fn tick(&mut self, now: Mono, wall: Wall) {
         self.clock = (now.max(self.clock.0), wall);
+        let log_now = self.log_now();
+        if log_now > self.own_pace() {
+            self.paced = (self.clock.0, log_now);
+        }
     }
 
-    /// Log time as it is when nothing more is written: it never falls.
-    fn log_now(&self, wall: Wall) -> Wall {
-        if crate::planted::planted(15) { wall } else { self.ts.max(wall) }
+    /// Log time as of these clocks.
+    pub fn log_time(&mut self, now: Mono, wall: Wall) -> Wall {
+        self.tick(now, wall);
+        self.log_now()
+    }
+
+    /// Log time as it is when nothing more is written. It never falls, and never stands still: while the wall clock is behind
+    /// it goes on at half its pace until the two meet, so that what is to last three seconds then lasts six and not an hour.
+    fn log_now(&self) -> Wall {
+        let (_, wall) = self.clock;
+        if planted(15) {
+            return wall;
+        }
+        self.ts.max(wall).max(if planted(55) { Wall(0) } else { self.own_pace() })
+    }
+
+    fn own_pace(&self) -> Wall {
+        let (since, from) = self.paced;
+        from + self.clock.0.since(since) / 2
     }
 
     /// The room's slot, made when it is new.

@@ -44,6 +44,8 @@ pub const ALL: &[(u32, &str)] = &[
     (52, "banners are not counted against their caps"),
     (53, "recovery from a checkpoint forgets the combos that were open"),
     (54, "an update of a combo says what was added instead of the sum"),
+    (55, "log time stands still while the wall clock is behind"),
+    (56, "one room's banners may fill the wall"),
     (61, "a room turns narrow with candidates still in its window"),
     (62, "a winner whose author was banned meanwhile is shown"),
     (63, "a winner that was taken back meanwhile is shown"),

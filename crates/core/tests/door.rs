@@ -45,6 +45,10 @@ impl Door {
         self.wall = self.wall + time;
     }
 
+    fn log_time(&mut self) -> Wall {
+        self.owner.log_time(self.now, self.wall)
+    }
+
     fn submit(&mut self, command: Command) -> Tag {
         self.tags += 1;
         self.owner.submit(self.tags, command, self.now, self.wall);
@@ -370,6 +374,53 @@ fn a_gift_is_logged_once_by_its_id() {
     assert_eq!(door.ask(gift(1)), again);
     assert_eq!(refused(&door.ask(gift(2))).0, Code::IdempotencyConflict);
     assert_eq!(door.owner.room(&room()).unwrap().pseq.0, 1);
+}
+
+fn gift(id: &str, item: &str) -> Command {
+    let (gift_id, item) = (Key::parse(id).unwrap(), item.into());
+    let (display, currency) = ("u".into(), "EUR".into());
+    let gift = Gift { gift_id, display, item, count: 1, amount_micros: 5, currency, banner_until: None };
+    Command::Gift(GiftIn { room: room(), user: user("u"), gift })
+}
+
+/// Wakes the owner when it asks for it until it writes something; how long that took.
+fn written_after(door: &mut Door, within: Duration) -> Duration {
+    let start = door.now;
+    for _ in 0..64 {
+        let wait = door.owner.next_deadline().expect("something is due").since(door.now);
+        door.pass(wait);
+        door.owner.on_deadline(door.now, door.wall);
+        let took = door.now.since(start);
+        assert!(took <= within, "{took:?}");
+        if door.owner.seal(door.now, door.wall).is_some() {
+            door.owner.on_committed(door.now, door.wall);
+            return took;
+        }
+    }
+    panic!("woken again and again for nothing");
+}
+
+#[test]
+fn a_clock_set_back_an_hour_doubles_what_is_to_last_seconds_and_no_more() {
+    let worth = RoomChange { banner_items: Some(vec!["rocket".into()]), banner_rate: Some(1), ..RoomChange::default() };
+    let mut door = Door::new(Settings::default(), worth);
+    door.pass(Duration::from_secs(7_200));
+    let Answer::Gift { banner: BannerFate::Shown(_), .. } = door.ask(gift("g1", "rocket")) else { panic!("a banner") };
+    let before = door.log_time();
+    door.wall = Wall(door.wall.0 - 3_600_000);
+    door.pass(Duration::from_millis(200));
+    assert!(matches!(door.ask(gift("g2", "rocket")), Answer::Gift { banner: BannerFate::Capped(_), .. }));
+    // The sum a second after the first, the last word three after the newest.
+    assert!(written_after(&mut door, Duration::from_secs(2)) > Duration::from_secs(1));
+    assert!(written_after(&mut door, Duration::from_secs(6)) > Duration::from_secs(3));
+    assert!(door.owner.room(&room()).unwrap().combos.open().is_empty());
+    assert!(door.log_time() > before, "log time never goes back");
+    door.pass(Duration::from_secs(120));
+    let Answer::Gift { banner, .. } = door.ask(gift("g3", "rocket")) else { panic!("a gift") };
+    assert!(matches!(banner, BannerFate::Shown(_)), "the minute is over: {banner:?}");
+    door.pass(Duration::from_secs(7_200));
+    id(&door.say("u", "k1"));
+    assert_eq!(door.log_time(), door.wall, "the two have met");
 }
 
 #[test]

@@ -66,6 +66,8 @@ pub struct Process {
     pub deadline: Option<Mono>,
     /// Milliseconds that its wall clock is off.
     pub clock_off_ms: i64,
+    /// When it sealed a batch last, and the batch's log time.
+    pub sealed: Option<(Mono, Wall)>,
     /// The log as it has read it.
     reader: Reader,
     read_upto: usize,
@@ -203,6 +205,7 @@ impl Process {
             backlog: Vec::new(),
             deadline: None,
             clock_off_ms: 0,
+            sealed: None,
             reader,
             read_upto: storage.len(),
             log: Vec::new(),

@@ -35,6 +35,8 @@ pub type ActorIdx = usize;
 
 /// 2026-06-11, kick-off of a tournament; any time would do.
 const WALL_BASE: u64 = 1_781_000_000_000;
+/// The two clocks are read in other units.
+const LOG_TIME_SLACK: Duration = Duration::from_millis(2);
 const NEMESIS_EVERY: Duration = Duration::from_millis(250);
 const GATEWAY_EVERY: Duration = Duration::from_millis(100);
 /// Within this of the last fault every viewer is at the head and every wish decided (I-16).
@@ -592,6 +594,7 @@ impl World {
             }
             let (now, wall) = (self.now, self.wall(process));
             let Some(batch) = self.processes[process].owner.seal(now, wall) else { break };
+            self.log_time_goes_on(process, batch[0].ts);
             self.write(process, batch);
         }
         if !committed.is_empty() {
@@ -601,6 +604,16 @@ impl World {
         if let Some(due) = due.filter(|due| self.processes[process].deadline.is_none_or(|known| *due < known)) {
             self.processes[process].deadline = Some(due);
             self.at(due, Event::OwnerDeadline { process });
+        }
+    }
+
+    /// However the clock of a process jumps, what is to last a second lasts two at most.
+    fn log_time_goes_on(&mut self, process: ProcessIdx, ts: Wall) {
+        let now = self.now;
+        if let Some((then, last)) = self.processes[process].sealed.replace((now, ts))
+            && ts + LOG_TIME_SLACK < last + now.since(then) / 2
+        {
+            self.broken.push(format!("log time stands still: {ts:?} is {:?} after {last:?}", now.since(then)));
         }
     }
 

@@ -185,7 +185,7 @@ pub fn encode_room(room: &RoomCheckpoint, out: &mut Vec<u8>) {
         e.number(16, view.retracted.all.map_or(0, EventId::value));
         e.bool(17, view.wide);
         record::encode_totals(30, &view.likes, e);
-        for (key, combo) in &view.combos.open {
+        for (key, combo) in view.combos.open() {
             nested(e, 35, |e| encode_combo(key, combo, e));
         }
     });
@@ -243,9 +243,9 @@ pub fn decode_room(bytes: &[u8]) -> Result<RoomCheckpoint, Fault> {
     }
     view.wide = d.bool(17)?;
     view.likes = record::decode_totals(30, &mut d)?;
-    let combos = Combos { open: pairs(&mut d, 35, decode_combo)? };
-    if !combos.open.is_empty() {
-        view.combos = Arc::new(combos);
+    let combos = pairs(&mut d, 35, decode_combo)?;
+    if !combos.is_empty() {
+        view.combos = Arc::new(Combos::of(combos));
     }
     d.end()?;
     Ok(RoomCheckpoint { view })

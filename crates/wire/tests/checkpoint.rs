@@ -75,7 +75,7 @@ fn lived() -> RoomCheckpoint {
     live(&mut view, Body::Score(third));
     view.take_totals(&[(LikeKind::parse("heart").unwrap(), 7), (LikeKind::plain(), 1 << 40)].into());
     assert!(!view.recent.is_empty() && !view.pinned.is_empty() && !view.scores.is_empty() && !view.bound.is_empty());
-    assert!(!view.bans.is_empty() && !view.gifts.by_key.is_empty() && !view.combos.open.is_empty());
+    assert!(!view.bans.is_empty() && !view.gifts.by_key.is_empty() && !view.combos.open().is_empty());
     assert!(!view.retracted.events.is_empty() && !view.retracted.users.is_empty() && view.retracted.all.is_some());
     RoomCheckpoint { view }
 }

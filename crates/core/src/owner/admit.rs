@@ -25,8 +25,8 @@ impl Owner {
     pub fn submit(&mut self, tag: Tag, command: Command, now: Mono, wall: Wall) {
         self.tick(now, wall);
         let outcome = match command {
-            Command::Publish(publish) => self.admit_comment(tag, publish, now, wall),
-            Command::React(react) => Err(self.react(&react, wall)),
+            Command::Publish(publish) => self.admit_comment(tag, publish, now),
+            Command::React(react) => Err(self.react(&react)),
             other => self.admit_other(tag, other),
         };
         if let Err(answer) = outcome {
@@ -70,7 +70,7 @@ impl Owner {
         for tag in late {
             self.on_verdict(tag, None, now, wall);
         }
-        let log_now = self.log_now(wall);
+        let log_now = self.log_now();
         while let Some(&(end, at)) = self.slow_ends.first().filter(|(end, _)| *end <= log_now) {
             self.slow_ends.remove(&(end, at));
             self.waiting.push_back(Waiting::SlowModeEnd { at, end });
@@ -80,8 +80,8 @@ impl Owner {
     }
 
     /// Queues a comment with its claims held, or gives the answer. A repeat of one under way waits: `Ok` too.
-    fn admit_comment(&mut self, tag: Tag, publish: Publish, now: Mono, wall: Wall) -> Result<(), Answer> {
-        let log_now = self.log_now(wall);
+    fn admit_comment(&mut self, tag: Tag, publish: Publish, now: Mono) -> Result<(), Answer> {
+        let log_now = self.log_now();
         let at = self.room_for_use(&publish.room)?;
         let author = &publish.author;
         let is_wide = self.slots[at].is_wide();

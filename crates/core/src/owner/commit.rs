@@ -61,7 +61,7 @@ impl Owner {
         for record in flight.records.iter().filter(|record| record.is_raw()) {
             self.offer(record);
         }
-        self.forget_quiet_users(wall);
+        self.forget_quiet_users();
     }
 
     /// The batch in flight is certainly not durable: as if it had never been, its commands told to retry.
@@ -140,8 +140,8 @@ impl Owner {
     }
 
     /// Drops users without keys, claims or a slow mode to wait for. Each is looked at once in ten minutes.
-    fn forget_quiet_users(&mut self, wall: Wall) {
-        let log_now = self.log_now(wall);
+    fn forget_quiet_users(&mut self) {
+        let log_now = self.log_now();
         // Two for each record that could have added one: the line cannot grow without end.
         for _ in 0..1_024 {
             let Some((_, at, user)) = self.quiet.pop_front_if(|(due, _, _)| *due <= log_now) else { return };

@@ -92,7 +92,7 @@ impl Owner {
             epoch: begun.map_or(epoch, |n| n.epoch),
             seq: begun.map_or(0, |n| n.last_seq.value() + 1 + self.leaked()),
             seq_max: self.settings.seq_max,
-            ts: self.log_now(wall),
+            ts: self.log_now(),
             region: self.settings.region.clone(),
             records: Vec::with_capacity(self.waiting.len() + 1),
             settles: Vec::with_capacity(self.waiting.len()),

@@ -29,7 +29,7 @@ use crate::sampler::known::Known;
 use crate::sampler::pick::{self, WindowNumber};
 use crate::sampler::switch::{Change, Sampling};
 use crate::sampler::window::{self, Offered, Window, Winner};
-use crate::time::{Mono, Wall};
+use crate::time::Mono;
 
 /// How long a window is. Source: docs/decisions/0005-numbers.md.
 pub const WINDOW: Duration = Duration::from_millis(pick::WINDOW_MS);
@@ -353,7 +353,7 @@ impl Owner {
     }
 
     fn close_window(&mut self, at: usize, now: Mono) {
-        let number = self.log_now(self.clock.1).0 / WINDOW.as_millis() as u64;
+        let number = self.log_now().0 / WINDOW.as_millis() as u64;
         let slot = &mut self.slots[at];
         let Some(wide) = &mut slot.wide else { return };
         if wide.window.number() + NUMBERS_BEHIND < number {
@@ -651,8 +651,8 @@ impl Owner {
     // ---- reactions ----
 
     /// A reaction lifts what waits in a window; elsewhere it changes nothing.
-    pub(super) fn react(&mut self, react: &React, wall: Wall) -> Answer {
-        let log_now = self.log_now(wall);
+    pub(super) fn react(&mut self, react: &React) -> Answer {
+        let log_now = self.log_now();
         let done = Answer::Done { event_id: None };
         let Some(&at) = self.index.get(&react.room) else { return done };
         let slot = &mut self.slots[at];

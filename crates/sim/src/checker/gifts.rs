@@ -17,6 +17,9 @@ const EVERY: Duration = Duration::from_secs(1);
 const SLACK: Duration = Duration::from_secs(8);
 const MINUTE: Duration = Duration::from_secs(60);
 const SITE_A_MINUTE: usize = 30;
+/// Of all and of one room that may stand at one time.
+const STAND: usize = 32;
+const STAND_OF_ROOM: usize = 8;
 
 /// Room, giver, item, currency.
 type Key = (RoomId, UserId, String, String);
@@ -38,7 +41,8 @@ pub struct Told {
     sums: BTreeMap<Key, Sum>,
     /// What is worth a banner in each room, and how many a minute it may have.
     worth: BTreeMap<RoomId, (Vec<String>, u32)>,
-    banners: Vec<(Wall, RoomId)>,
+    /// When each came, of which room, and until when it stands.
+    banners: Vec<(Wall, RoomId, Wall)>,
 }
 
 impl Told {
@@ -73,8 +77,8 @@ impl Told {
                 if owed != gift.banner_until.is_some() {
                     found.push(format!("banners: {id:?} should {} one", if owed { "have" } else { "not have" }));
                 }
-                if gift.banner_until.is_some() {
-                    self.banners.push((record.ts, room.clone()));
+                if let Some(until) = gift.banner_until {
+                    self.banners.push((record.ts, room.clone(), until));
                 }
             }
             (Some(room), Some(user), Body::Combo(update)) => {
@@ -106,9 +110,16 @@ impl Told {
     /// Whether a gift must have a banner, counted anew from all there were.
     fn is_owed(&self, room: &RoomId, item: &str, ts: Wall) -> bool {
         let Some((items, rate)) = self.worth.get(room) else { return false };
-        let lately = self.banners.iter().filter(|(at, _)| ts < *at + MINUTE);
-        let (of_room, of_site) = lately.fold((0, 0), |(r, s), (_, of)| (r + usize::from(of == room), s + 1));
-        items.iter().any(|worth| worth == item) && of_room < *rate as usize && of_site < SITE_A_MINUTE
+        let (mut lately, mut stand) = ((0, 0), (0, 0));
+        for (at, of, until) in &self.banners {
+            for (is_counted, (of_room, of_site)) in [(ts < *at + MINUTE, &mut lately), (ts < *until, &mut stand)] {
+                *of_room += usize::from(is_counted && of == room);
+                *of_site += usize::from(is_counted);
+            }
+        }
+        let of_room = lately.0 < *rate as usize && stand.0 < STAND_OF_ROOM;
+        let of_site = lately.1 < SITE_A_MINUTE && stand.1 < STAND;
+        items.iter().any(|worth| worth == item) && of_room && of_site
     }
 
     pub fn end(&self, ts: Wall, found: &mut Violations) {

@@ -20,6 +20,7 @@ use crate::options::Fault;
 use crate::process::ConnId;
 use crate::world::{ActorIdx, Down, Event, GatewayIdx, ProcessIdx, Up, World};
 
+const ROSE: &str = "rose";
 /// What is worth a banner in every room.
 pub const BANNER_ITEM: &str = "rocket";
 const CLIENT_EVERY: Duration = Duration::from_millis(100);
@@ -431,7 +432,7 @@ impl World {
                     gift_id: gift_id.clone(),
                     display: "a giver".into(),
                     // Two givers take turns at most gifts, so that some follow each other closely and are one combo.
-                    item: if n.is_multiple_of(4) { BANNER_ITEM.into() } else { "rose".into() },
+                    item: if n.is_multiple_of(4) { BANNER_ITEM.into() } else { ROSE.into() },
                     count: 1 + (n % 3) as u32,
                     amount_micros: 1_000_000,
                     currency: "EUR".into(),
@@ -484,14 +485,21 @@ impl World {
 
     fn order(&mut self, actor: ActorIdx, room: RoomId, n: u64) -> Option<Command> {
         if n == 1 {
+            let has_few = room.as_str().bytes().last().is_some_and(|last| last.is_multiple_of(2));
             let change = RoomChange {
                 user_rate: Some(20),
                 user_burst: Some(100),
                 resume_window_seconds: Some(self.plan.resume_window),
                 merge_ms: self.plan.merge_ms.map(Some),
                 moderation_policy: self.plan.moderated.then_some(Policy::PreModerateStrict),
-                banner_items: Some(vec![BANNER_ITEM.into()]),
-                banner_rate: Some(2),
+                // Some have few a minute, and some so many and for so long that they would fill the wall.
+                banner_items: Some(if has_few {
+                    vec![BANNER_ITEM.into()]
+                } else {
+                    vec![BANNER_ITEM.into(), ROSE.into()]
+                }),
+                banner_rate: Some(if has_few { 2 } else { 30 }),
+                banner_seconds: Some(if has_few { 15 } else { 600 }),
                 ..RoomChange::default()
             };
             return Some(Command::PutRoom { room, change, if_version: None });
