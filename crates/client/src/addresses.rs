@@ -16,7 +16,6 @@ pub struct Told {
     pub websocket: Option<String>,
     pub sse: Vec<String>,
     pub poll: Option<String>,
-    pub api: Option<String>,
 }
 
 /// Addresses used of one list at most; a server tells a handful.

@@ -47,14 +47,16 @@ impl Reply {
 
     /// The answer itself when it is 2xx, else what the server said was wrong.
     pub fn success(self) -> Result<Reply, Fault> {
-        if (200..300).contains(&self.status) {
-            return Ok(self);
-        }
+        if (200..300).contains(&self.status) { Ok(self) } else { Err(self.refusal()) }
+    }
+
+    /// What the server said was wrong.
+    pub fn refusal(&self) -> Fault {
         let told = serde_json::from_slice::<serde_json::Value>(&self.body).ok();
         let member = |name: &str| told.as_ref()?.get(name)?.as_str().map(str::to_owned);
         let message = ["detail", "message", "title", "code"].iter().find_map(|n| member(n));
         let message = message.unwrap_or_else(|| String::from_utf8_lossy(&self.body).trim().to_owned());
-        Err(Fault::Refused { status: self.status, message })
+        Fault::Refused { status: self.status, message }
     }
 }
 

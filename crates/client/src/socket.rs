@@ -9,7 +9,7 @@ use grandstand_core::time::Mono;
 use grandstand_wire::ws::{self, FrameReader, Incoming, Limits, Opcode, Side};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf};
 
-use crate::http::read_head;
+use crate::http::{Reply, read_head};
 use crate::tls::Stream;
 use crate::{Endpoint, Fault, seeded};
 
@@ -183,8 +183,8 @@ async fn refused(
     let want = used + length.unwrap_or(0).min(64 << 10);
     while input.len() < want && stream.read_buf(&mut input).await.is_ok_and(|n| n > 0) {}
     let body = input.split_off(used);
-    match (crate::http::Reply { status, headers: headers.to_vec(), body }).success() {
-        Err(fault) => fault,
-        Ok(reply) => Fault::Protocol(format!("{} where 101 was due", reply.status)),
+    match status {
+        200..300 => Fault::Protocol(format!("{status} where 101 was due")),
+        _ => Reply { status, headers: headers.to_vec(), body }.refusal(),
     }
 }

@@ -84,8 +84,6 @@ pub struct Place {
     pub door: Door,
 }
 
-const EACH: [Transport; 3] = [Transport::Ws, Transport::Sse, Transport::Poll];
-
 impl Places {
     /// Errors: the certificates to believe cannot be read.
     pub fn new(settings: &Settings) -> Result<Places> {
@@ -94,7 +92,7 @@ impl Places {
             Ok(Place { addr: address.addr, host: address.host.clone(), door })
         };
         let mut own: [Vec<Place>; 3] = Default::default();
-        for (places, transport) in own.iter_mut().zip(EACH) {
+        for (places, transport) in own.iter_mut().zip(Transport::LADDER) {
             *places = settings.own.of(transport).iter().map(place).collect::<Result<_>>()?;
         }
         Ok(Places { home: place(&settings.home())?, own })
@@ -116,7 +114,7 @@ impl Places {
 
     /// Where viewer `n` goes; `at_home`: its own address was not reached.
     pub fn of(&self, transport: Transport, n: u32, at_home: bool) -> &Place {
-        let own = EACH.iter().position(|each| *each == transport).map_or(&[][..], |idx| &self.own[idx]);
+        let own = &self.own[transport.rung()];
         match own.get(n as usize % own.len().max(1)) {
             Some(place) if !at_home => place,
             _ => &self.home,

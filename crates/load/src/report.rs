@@ -141,9 +141,11 @@ pub struct Report {
     pub banners_by: BTreeMap<String, Latency>,
     pub banners_due: u64,
     pub banners_given: u64,
-    /// Comments from before the first banner, and from then on.
+    /// Comments from before the first banner, and from then until the rooms' own moment.
     pub calm: Latency,
     pub beside: Latency,
+    /// Banners of that moment.
+    pub banners_in_storm: Latency,
     pub told_sampled: u64,
     pub comments_least: u64,
     pub comments_most: u64,
@@ -276,6 +278,7 @@ impl Report {
             banners_given: sum(|s| s.banners_given),
             calm: Latency::of(seen.iter().map(|s| &s.calm)),
             beside: Latency::of(seen.iter().map(|s| &s.beside)),
+            banners_in_storm: Latency::of(seen.iter().map(|s| &s.in_storm)),
             told_sampled: sum(|s| s.told_sampled),
             comments_least: seen.iter().map(|s| s.comments_least).min().unwrap_or(0),
             comments_most: seen.iter().map(|s| s.comments_most).max().unwrap_or(0),
@@ -309,7 +312,8 @@ impl Report {
 
     /// The same, with the promises of the scenario that it was a run of.
     pub fn of(self, scenario: &Scenario, scale: f64) -> Report {
-        let evening = Evening { scenario: scenario.name, scale, promises: scenario.judged(&self, scale) };
+        let (name, about, promises) = (scenario.name, scenario.about, scenario.judged(&self, scale));
+        let evening = Evening { scenario: name, about, scale, promises };
         Report { passed: self.passed && evening.broken() == 0, evening: Some(evening), ..self }
     }
 

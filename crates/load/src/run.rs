@@ -40,6 +40,14 @@ pub enum Transport {
 }
 
 impl Transport {
+    /// Those a viewer can have.
+    pub const LADDER: [Transport; 3] = [Transport::Ws, Transport::Sse, Transport::Poll];
+
+    /// Its place in the ladder; a viewer has no mix.
+    pub fn rung(self) -> usize {
+        Transport::LADDER.iter().position(|t| *t == self).unwrap_or(0)
+    }
+
     pub fn parse(text: &str) -> Option<Transport> {
         Some(match text {
             "ws" => Transport::Ws,
@@ -140,8 +148,6 @@ pub struct Settings {
     pub banners_from: f64,
     /// The rooms' setting, where it is not to be the server's default.
     pub sampling: Option<String>,
-    /// Viewers are owed a part of the comments, and everything else.
-    pub sampled: bool,
     /// Instead of a rate: who says what when.
     pub pattern: Option<Pattern>,
     /// Comments are posted by so many HTTP connections, to any room, instead of said on streams.
@@ -197,7 +203,6 @@ impl Settings {
             banner_rate: 0.0,
             banners_from: 0.0,
             sampling: None,
-            sampled: false,
             pattern: None,
             posters: 0,
             scorers: 1,
@@ -217,6 +222,11 @@ impl Settings {
             liker_tokens: Vec::new(),
             likes: false,
         })
+    }
+
+    /// Whether viewers are owed a part of the comments, and everything else.
+    pub(crate) fn is_sampled(&self) -> bool {
+        self.sampling.as_deref() == Some("always")
     }
 
     /// Where the run was sent.

@@ -40,6 +40,7 @@ enum By {
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
     pub name: &'static str,
+    /// Who comes and what happens, in a sentence.
     pub about: &'static str,
     rooms: u32,
     audience: Audience,
@@ -130,7 +131,6 @@ impl Scenario {
             banner_rate: self.banners.0,
             banners_from: self.banners.1 * times,
             sampling: self.sampling.map(str::to_owned),
-            sampled: self.sampling == Some("always"),
             scorers: self.scores.1,
             seconds: (self.seconds * times).max(6.0),
             ..base
@@ -154,6 +154,7 @@ impl Scenario {
 #[derive(Clone, Debug, Serialize)]
 pub struct Evening {
     pub scenario: &'static str,
+    pub about: &'static str,
     pub scale: f64,
     pub promises: Vec<Judged>,
 }
@@ -165,7 +166,7 @@ impl Evening {
 
     /// For people, on stdout.
     pub fn print(&self) {
-        println!("\nscenario {} at scale {}", self.scenario, self.scale);
+        println!("\nscenario {} at scale {}: {}", self.scenario, self.scale, self.about);
         for Judged { promise, got, verdict } in &self.promises {
             let word = match verdict {
                 Verdict::Kept => "kept  ",

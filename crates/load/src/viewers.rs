@@ -35,8 +35,6 @@ const CONNECTING_MAX: usize = 256;
 const PER_ADDRESS: usize = 2_000;
 /// Everyone should be in by then.
 const CONNECT_MAX: Duration = Duration::from_secs(120);
-/// The transports a viewer can have, in the order of their histograms.
-const LADDER: [Transport; 3] = [Transport::Ws, Transport::Sse, Transport::Poll];
 const WAKE: Token = Token(usize::MAX);
 /// A viewer that gets nothing for so long after the last publish gets nothing more.
 const QUIET: Duration = Duration::from_secs(15);
@@ -52,6 +50,28 @@ const AT_ONCE: Duration = Duration::from_millis(5);
 const BROKE_MIN: u16 = 250;
 const BROKE_MAX: u16 = 10_000;
 
+/// The parts of an evening with banners.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    Calm,
+    Banners,
+    /// The rooms have their own moment.
+    Storm,
+}
+
+impl When {
+    /// What was going on when this was said.
+    fn of(settings: &Settings, go_us: Option<u64>, sent_us: u64) -> When {
+        let Some(go) = go_us else { return When::Calm };
+        let after = sent_us.saturating_sub(go) as f64 / 1e6;
+        match settings.pattern.and_then(|pattern| pattern.moment) {
+            Some(moment) if after >= moment.at => When::Storm,
+            _ if after >= settings.banners_from => When::Banners,
+            _ => When::Calm,
+        }
+    }
+}
+
 /// What one process of viewers has seen.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Seen {
@@ -66,9 +86,11 @@ pub struct Seen {
     pub scores: BTreeMap<String, Buckets>,
     pub gifts: BTreeMap<String, Buckets>,
     pub banners: BTreeMap<String, Buckets>,
-    /// Comments from before the first banner, and from then on.
+    /// Comments from before the first banner, and from then until the rooms' own moment.
     pub calm: Buckets,
     pub beside: Buckets,
+    /// Banners of that moment.
+    pub in_storm: Buckets,
     /// Failed checks.
     pub duplicates: u64,
     pub missing_pseq: u64,
@@ -290,6 +312,7 @@ pub struct Viewers {
     banners: [Histogram<u64>; 3],
     calm: Histogram<u64>,
     beside: Histogram<u64>,
+    in_storm: Histogram<u64>,
     entered: Histogram<u64>,
     seen: Seen,
     last_delivery: Instant,
@@ -368,6 +391,7 @@ impl Viewers {
             banners: std::array::from_fn(|_| new_histogram()),
             calm: new_histogram(),
             beside: new_histogram(),
+            in_storm: new_histogram(),
             entered: new_histogram(),
             seen: Seen::default(),
             last_delivery: now,
@@ -430,7 +454,7 @@ impl Viewers {
             }
             self.say_when_back();
             if let Some(all) = &totals
-                && (self.viewers.iter().all(|v| v.has(all, self.settings.sampled))
+                && (self.viewers.iter().all(|v| v.has(all, self.settings.is_sampled()))
                     || self.last_delivery.elapsed() > QUIET)
             {
                 break;
@@ -447,7 +471,7 @@ impl Viewers {
             let total = totals.get(viewer.room as usize).unwrap_or(&none);
             let (mut owed, given) = (total.since(viewer.joined), viewer.given);
             self.seen.told_sampled += u64::from(viewer.told_sampled);
-            if self.settings.sampled {
+            if self.settings.is_sampled() {
                 // How many it is to be is the scenario's promise; which ones is the server's lot.
                 owed.comments = given.comments;
             }
@@ -460,10 +484,10 @@ impl Viewers {
             self.seen.comments_given += given.comments;
             self.seen.scores_given += given.scores;
             self.seen.gifts_given += given.gifts;
-            let has = given.all() + if self.settings.sampled { 0 } else { viewer.skipped };
+            let has = given.all() + if self.settings.is_sampled() { 0 } else { viewer.skipped };
             let partial = (given.scores, given.gifts) != (owed.scores, owed.gifts);
             let wrong_sum =
-                !self.settings.sampled && viewer.skipped == 0 && viewer.sum != total.sum_since(viewer.joined);
+                !self.settings.is_sampled() && viewer.skipped == 0 && viewer.sum != total.sum_since(viewer.joined);
             if !viewer.told_cut && (has != due || wrong_sum || partial) {
                 self.seen.wrong_viewers += 1;
                 self.seen.lost += due.saturating_sub(has);
@@ -483,7 +507,7 @@ impl Viewers {
         self.seen.comments_most = parts().max().unwrap_or(0);
         self.seen.viewers = self.viewers.iter().filter(|v| v.greeted).count() as u64;
         let by_transport = |all: &[Histogram<u64>; 3]| {
-            let named = LADDER.iter().map(|t| t.name().to_owned()).zip(all).filter(|(_, h)| !h.is_empty());
+            let named = Transport::LADDER.iter().map(|t| t.name().to_owned()).zip(all).filter(|(_, h)| !h.is_empty());
             named.map(|(name, histogram)| (name, Buckets::of(histogram))).collect()
         };
         self.seen.entered = Buckets::of(&self.entered);
@@ -493,6 +517,7 @@ impl Viewers {
         self.seen.banners = by_transport(&self.banners);
         self.seen.calm = Buckets::of(&self.calm);
         self.seen.beside = Buckets::of(&self.beside);
+        self.seen.in_storm = Buckets::of(&self.in_storm);
         self.seen
     }
 
@@ -933,7 +958,7 @@ impl Viewers {
                     }
                     viewer.pseq = event.pseq;
                 }
-                let rung = LADDER.iter().position(|t| *t == viewer.transport).unwrap_or(0);
+                let rung = viewer.transport.rung();
                 let latency = match event.kind {
                     Kind::Comment => {
                         viewer.given.comments += 1;
@@ -957,13 +982,12 @@ impl Viewers {
                 if event.sent_us > 0 && !viewer.slow && viewer.back == Back::Here {
                     let took = now.saturating_sub(event.sent_us).max(1);
                     latency.saturating_record(took);
-                    let calm_until = self.go_us.map(|go| go + (self.settings.banners_from * 1e6) as u64);
-                    match calm_until {
-                        Some(until) if event.kind == Kind::Comment && self.settings.banner_rate > 0.0 => {
-                            let at_the_time = if event.sent_us < until { &mut self.calm } else { &mut self.beside };
-                            at_the_time.saturating_record(took);
+                    if event.kind == Kind::Comment && self.settings.banner_rate > 0.0 {
+                        match When::of(&self.settings, self.go_us, event.sent_us) {
+                            When::Calm => self.calm.saturating_record(took),
+                            When::Banners => self.beside.saturating_record(took),
+                            When::Storm => {}
                         }
-                        _ => {}
                     }
                     // A long-poll is answered at most once a second, whatever else happens.
                     let measures = viewer.stays && viewer.transport != Transport::Poll;
@@ -978,8 +1002,13 @@ impl Viewers {
                 if event.id > viewer.banner {
                     viewer.banner = event.id;
                     viewer.banners += 1;
-                    let rung = LADDER.iter().position(|t| *t == viewer.transport).unwrap_or(0);
-                    self.banners[rung].saturating_record(now.saturating_sub(event.sent_us).max(1));
+                    let rung = viewer.transport.rung();
+                    let took = now.saturating_sub(event.sent_us).max(1);
+                    self.banners[rung].saturating_record(took);
+                    let when = When::of(&self.settings, self.go_us, event.sent_us);
+                    if viewer.transport != Transport::Poll && when == When::Storm {
+                        self.in_storm.saturating_record(took);
+                    }
                     self.last_delivery = Instant::now();
                 }
             }

@@ -46,6 +46,8 @@ pub enum Promise {
     Banners(f64),
     /// Of banners, milliseconds.
     BannersP99(f64),
+    /// Of banners while the rooms have their moment, milliseconds.
+    BannersInStorm(f64),
     /// While there are banners, comments are late at p99 by less than so many milliseconds more, or less than a quarter.
     Undisturbed(f64),
     /// Who comes in the middle is greeted within so many milliseconds.
@@ -111,6 +113,10 @@ impl Promise {
                 share("banners to open streams", report.banners_given, report.banners_due, least)
             }
             Promise::BannersP99(most) => p99("banners", &unpolled(&report.banners_by), most),
+            Promise::BannersInStorm(most) => {
+                let by = [("the rooms' storm".to_owned(), report.banners_in_storm)];
+                p99("banners in the rooms' storm", &by, most)
+            }
             Promise::Undisturbed(most) => {
                 let (calm, beside) = (report.calm, report.beside);
                 let more = beside.p99_ms - calm.p99_ms;
@@ -195,6 +201,7 @@ mod tests {
             Promise::LikesShown(350.0),
             Promise::Banners(0.999),
             Promise::BannersP99(1_500.0),
+            Promise::BannersInStorm(1_500.0),
             Promise::Undisturbed(20.0),
             Promise::Sampled(5.0),
             Promise::IdleRoom(2_048.0),

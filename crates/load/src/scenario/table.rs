@@ -146,13 +146,17 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "banner-storm",
-        about: "ten busy rooms of 500, first by themselves, then with a site-wide banner nearly every second",
+        about: "ten busy rooms of 500: by themselves, then with a site-wide banner nearly every second, then five times as busy",
         rooms: 10,
         audience: Audience::Even,
         viewers: 5_000,
         raid: None,
         transport: Transport::Ws,
-        comments: Pattern { rate: 100.0, ..CHAT },
+        comments: Pattern {
+            rate: 100.0,
+            moment: Some(Moment { at: 40.0, times: 5.0, onset: 2.0, half_life: 60.0 }),
+            ..CHAT
+        },
         by: By::Streams(10),
         scores: (1.0, 1),
         gifts: 1.0,
@@ -160,10 +164,11 @@ pub const SCENARIOS: &[Scenario] = &[
         banners: (0.8, 20.0),
         likes: (0.0, 0),
         sampling: None,
-        seconds: 40.0,
+        seconds: 60.0,
         promises: &[
             Promise::Banners(0.999),
             Promise::BannersP99(1_500.0),
+            Promise::BannersInStorm(1_500.0),
             Promise::Undisturbed(20.0),
             Promise::Scores(SMALL),
             Promise::ScoresComplete,
