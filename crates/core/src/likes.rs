@@ -31,6 +31,8 @@ pub const RATE: u32 = 20;
 pub const RATE_MAX: u32 = 1_000;
 /// So many seconds' worth may come at once.
 const BURST_SECONDS: u32 = 5;
+/// Reactions of one user in one room: as fast as a hand can, and no faster.
+pub const REACTIONS: Limit = Limit { per_second: 10, burst: 20 };
 /// Between two hand-overs of a gateway, and between two tallies of an owner.
 pub const TICK: Duration = Duration::from_millis(100);
 /// (room, kind, user) of one round: at 26 bytes an entry (short names in few rooms) a frame is below 2 MiB, at 232, the most, below 16.

@@ -2,7 +2,8 @@
 //!
 //! Like the office beside the gates: the gates (gateway) let viewers in and hand over every other paper; the office reads
 //! it, asks the shard, and hands an answer back through the same gate, piece by piece. It owns no socket and no truth: what
-//! is true of a room is asked of the shard each time, and a write is answered after its commit. A handler that panics costs
+//! is true of a room is asked of the shard each time (but by those who only count there, see `facts`), and a write is answered
+//! after its commit. A handler that panics costs
 //! its own request and nothing else.
 //!
 //! [`Control::call`] is the whole role as one function, request in and response out; [`start`] runs it on its own thread
@@ -16,6 +17,7 @@ mod comments;
 mod demo;
 mod entry;
 mod export;
+mod facts;
 mod gateways;
 mod gifts;
 mod health;
@@ -91,6 +93,7 @@ pub struct Control {
     deps: Deps,
     router: Router,
     snapshots: snapshot::Cache,
+    known: facts::Known,
     score_rates: bucket::Buckets<Box<str>>,
     guest_rates: bucket::Buckets<door::AddressKey>,
     exports: Arc<Semaphore>,
@@ -114,6 +117,7 @@ impl Control {
             policy: pages::policy(&deps.config.endpoints),
             deps,
             snapshots: snapshot::Cache::default(),
+            known: facts::Known::default(),
             score_rates: bucket::Buckets::new(per_match),
             guest_rates: bucket::Buckets::new(guests),
             exports: Arc::new(Semaphore::new(EXPORTS_MAX)),

@@ -156,6 +156,8 @@ pub struct RoomInfo {
 /// All banners that stand, at most `banners::ACTIVE_MAX`, oldest first: what it does not name is over.
 #[derive(Debug, Default)]
 pub struct SiteList {
+    /// Log time when it was made, which may be ahead of a clock that was set back.
+    pub as_of: Wall,
     pub banners: Vec<Arc<SiteBanner>>,
 }
 

@@ -590,21 +590,27 @@ fn fraction(millionths: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(text.trim_end_matches('0').as_bytes());
 }
 
-/// Appends a site-wide banner, the same for every room's stream: it has no `room_id`. `ended`: an operator took it down.
-pub fn write_banner(id: EventId, banner: &Banner, ended: bool, out: &mut Vec<u8>) {
+/// Appends a site-wide banner, the same for every room's stream: it has no `room_id`.
+pub fn write_banner(id: EventId, banner: &Banner, out: &mut Vec<u8>) {
     let mut event = Writer::event(out, "banner", None);
     banner_members(id, banner, &mut event);
-    event.flag("ended", ended).end();
+    event.end();
 }
 
-/// Appends banners as a JSON array: `banners` of `hello` and snapshot.
-pub fn write_banners<'a>(banners: impl Iterator<Item = (EventId, &'a Banner)>, out: &mut Vec<u8>) {
+/// A banner as [`write_banner`] wrote it, with `ended`: an operator took it down. Gateways hold banners as they are written.
+pub fn ended_banner(banner: &[u8]) -> Vec<u8> {
+    let members = banner.strip_suffix(b"}").expect("an event is a JSON object");
+    [members, b",\"ended\":true}"].concat()
+}
+
+/// Appends banners as [`write_banner`] wrote them as a JSON array: `banners` of `hello` and snapshot.
+pub fn write_banners<'a>(banners: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
     out.push(b'[');
-    for (i, (id, banner)) in banners.enumerate() {
+    for (i, banner) in banners.enumerate() {
         if i > 0 {
             out.push(b',');
         }
-        write_banner(id, banner, false, out);
+        out.extend_from_slice(banner);
     }
     out.push(b']');
 }

@@ -104,6 +104,10 @@ pub fn all() -> Vec<(&'static str, String)> {
             format!("{}/s, burst {}", likes::RATE, likes::limit(likes::RATE, Duration::ZERO).burst),
         ),
         ("kinds of likes of a room", likes::KINDS_MAX.to_string()),
+        (
+            "reactions of a user in a room",
+            format!("{}/s, burst {}", likes::REACTIONS.per_second, likes::REACTIONS.burst),
+        ),
         ("score events of a match", format!("{SCORE_RATE}/s, burst {SCORE_BURST}")),
         ("wait for `hello`", seconds(HELLO_WAIT)),
         ("SSE keepalive", seconds(KEEPALIVE)),

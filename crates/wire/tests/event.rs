@@ -12,8 +12,8 @@ use grandstand_core::time::Wall;
 use grandstand_wire::codes::{CloseCode, ErrorCode, RateReason};
 use grandstand_wire::event::{
     AckId, Close, Counters, Endpoints, ErrorEvent, FeedPaused, FeedStale, Hello, Left, ModerationFailed,
-    ModerationPending, Pong, PublishAck, PublishCommit, RateLimited, Skipped, SnapshotRequired, TokenExpiring, kind,
-    with_client_msg_id, write_banner, write_banners, write_config, write_event, write_pinned,
+    ModerationPending, Pong, PublishAck, PublishCommit, RateLimited, Skipped, SnapshotRequired, TokenExpiring,
+    ended_banner, kind, with_client_msg_id, write_banner, write_banners, write_config, write_event, write_pinned,
 };
 use proptest::prelude::{any, prop_assert_eq, proptest};
 use serde_json::Value;
@@ -181,10 +181,12 @@ fn events_of_one_connection_are_written_as_they_always_were() {
     }
     let of = |seq| &site.active[&id(seq)].banner;
     let (of_gift, of_operator) = (of(30), of(31));
-    keep("banner", "banner", &written(|out| write_banner(id(30), of_gift, false, out)));
-    keep("banner_of_an_operator", "banner", &written(|out| write_banner(id(31), of_operator, false, out)));
-    keep("banner_ended", "banner", &written(|out| write_banner(id(31), of_operator, true, out)));
-    let both = written(|out| write_banners([(id(30), of_gift), (id(31), of_operator)].into_iter(), out));
+    let gift = written(|out| write_banner(id(30), of_gift, out));
+    keep("banner", "banner", &gift);
+    let operator = written(|out| write_banner(id(31), of_operator, out));
+    keep("banner_of_an_operator", "banner", &operator);
+    keep("banner_ended", "banner", &written(|out| out.extend(ended_banner(operator.as_bytes()))));
+    let both = written(|out| write_banners([gift.as_bytes(), operator.as_bytes()].into_iter(), out));
     assert_eq!(serde_json::from_str::<Value>(&both).unwrap().as_array().map(Vec::len), Some(2));
 }
 

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::auth::Denied;
 use crate::auth::token::AuthFault;
+use crate::link::likes::Refused;
 use crate::link::{Delay, OVERLOADED, Overloaded, ReadRefused};
 
 /// A refusal of a request.
@@ -112,6 +113,19 @@ impl From<ReadRefused> for Problem {
             ReadRefused::Busy(delay) => {
                 Problem::new(ErrorCode::Overloaded, "too many readers wait, or the log is not there yet").after(delay)
             }
+        }
+    }
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Problem {
+        let problem = Problem::new(refused.code(), refused.why());
+        match refused {
+            Refused::Rate(retry_after) => {
+                problem.with("reason", RateReason::UserRate.name()).after(Delay { retry_after, spread: Duration::ZERO })
+            }
+            Refused::Full(delay) => problem.after(delay),
+            Refused::Room(_) | Refused::Kind => problem,
         }
     }
 }

@@ -22,6 +22,7 @@ use super::Shared;
 use super::answer::{Problem, bytes_answer};
 use super::ask::{Ask, Fields};
 use crate::auth::{self, Identity};
+use crate::clock;
 use crate::link::ReadRefused;
 
 pub async fn post(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
@@ -93,14 +94,15 @@ pub async fn post(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
 pub async fn react(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
     let room = ask.room()?;
     let who = ask.identity(&control)?;
-    let settings = control.settings(&room).await?;
-    auth::may_publish(who.as_deref(), &room, &settings)?;
+    let facts = control.facts(&room).await?;
+    auth::may_publish(who.as_deref(), &room, &facts.settings)?;
     let user = who.expect("nobody else may publish").user.clone();
     let mut fields = ask.object()?;
     let target = fields.need("event_id", "must be an event id", |v| v.as_u64().and_then(EventId::new));
     let rule = "must be a name of 1 to 32 bytes";
     fields.need("kind", rule, |v| v.as_str().filter(|kind| (1..=BADGE_BYTES_MAX).contains(&kind.len())).map(|_| ()));
     fields.check(ErrorCode::BadRequest)?;
+    control.deps.shard.likes().react(&room, &user, clock::mono())?;
     let react = React { room, user, target: target.expect("checked") };
     match control.deps.shard.ask(Command::React(react)).await? {
         Answer::Done { .. } => {

@@ -7,21 +7,19 @@ use grandstand_core::names::LikeKind;
 use grandstand_wire::codes::ErrorCode;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json;
-use std::time::Duration;
 
 use super::Shared;
 use super::answer::{Problem, json as answer_json};
 use super::ask::Ask;
 use crate::auth;
 use crate::clock;
-use crate::link::Delay;
-use crate::link::likes::{Like, Refused};
+use crate::link::likes::Like;
 
 pub async fn post(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
     let room = ask.room()?;
     let who = ask.identity(&control)?;
-    let (settings, totals) = control.room_or_fresh(&room).await?;
-    auth::may_publish(who.as_deref(), &room, &settings)?;
+    let facts = control.facts(&room).await?;
+    auth::may_publish(who.as_deref(), &room, &facts.settings)?;
     let identity = who.expect("nobody else may like");
     let mut fields = ask.object()?;
     let kind = fields.get("kind", LikeKind::RULE, |v| v.as_str().and_then(LikeKind::parse));
@@ -31,14 +29,7 @@ pub async fn post(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
     fields.check(ErrorCode::BadRequest)?;
     let (kind, n) = (kind.unwrap_or_else(LikeKind::plain), n.expect("checked"));
     let like = Like { room: &room, kind: &kind, user: &identity.user, n };
-    control.deps.shard.likes().like(&like, &settings, &totals, clock::mono()).map_err(|refused| match refused {
-        Refused::Room(why) => Problem::new(ErrorCode::RoomState, why),
-        Refused::Kind => Problem::new(ErrorCode::BadField, "the room counts as many kinds of likes as it may"),
-        Refused::Rate(wait) => Problem::new(ErrorCode::RateLimited, "too many likes")
-            .with("reason", "user_rate")
-            .after(Delay { retry_after: wait, spread: Duration::ZERO }),
-        Refused::Full(delay) => Problem::new(ErrorCode::Overloaded, "too many likes wait").after(delay),
-    })?;
+    control.deps.shard.likes().like(&like, &facts.settings, &facts.totals, clock::mono())?;
     let body = json!({ "room_id": room.as_str(), "kind": kind.as_str(), "n": n });
     let mut response = answer_json(StatusCode::ACCEPTED, &body);
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

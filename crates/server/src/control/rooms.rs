@@ -113,6 +113,7 @@ pub async fn put(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
     let command = Command::PutRoom { room: room.clone(), change, if_version };
     match control.operate(&actor, "put room", &room, &justification, command).await? {
         Answer::Room { version, settings } => {
+            control.known.forget(&room);
             Ok(with_version(answer_json(StatusCode::OK, &settings_json(&room, &settings)), version))
         }
         other => unreachable!("a change of a room is never answered by {other:?}"),

@@ -17,7 +17,7 @@ use grandstand_core::names::RoomId;
 use grandstand_core::record::{Body as RecordBody, Room};
 use grandstand_core::time::Mono;
 use grandstand_wire::codes::ErrorCode;
-use grandstand_wire::event::{Counters, write_event};
+use grandstand_wire::event::{Counters, write_banners, write_event};
 use grandstand_wire::json::{write_str, write_u64};
 use grandstand_wire::limits::PAGE_COMMENTS_MAX;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
@@ -217,14 +217,8 @@ fn write(view: &SnapshotView, viewers: u64, endpoints: Option<&str>) -> Vec<u8> 
     for (name, ready) in [("pinned", &view.info.pinned_json), ("config", &view.info.config_json)] {
         out.extend_from_slice(format!(",\"{name}\":{ready}").as_bytes());
     }
-    out.extend_from_slice(b",\"banners\":[");
-    for (i, banner) in view.banners.banners.iter().enumerate() {
-        if i > 0 {
-            out.push(b',');
-        }
-        out.extend_from_slice(&banner.json);
-    }
-    out.push(b']');
+    out.extend_from_slice(b",\"banners\":");
+    write_banners(view.banners.banners.iter().map(|banner| &*banner.json), &mut out);
     if let Some(endpoints) = endpoints {
         out.extend_from_slice(format!(",\"endpoints\":{endpoints}").as_bytes());
     }

@@ -53,12 +53,12 @@ impl Worker {
         let room = &mut self.rooms[idx];
         let mut json = Vec::with_capacity(192);
         event::FeedPaused { room: &room.id, reason: REASON, retry_after_ms, spread_ms }.write(&mut json);
-        let paused = [Out::loose("feed_paused", json)];
-        room.latest.replace(&paused);
+        let paused = Out::loose("feed_paused", json);
+        room.latest.replace(std::slice::from_ref(&paused));
         let polls = room.seats.iter().filter(|s| s.transport == Transport::Poll);
         let polls: Vec<_> = polls.map(|s| (s.slot as usize, s.place.position)).collect();
         for (slot, position) in polls {
-            self.guarded(slot, |w| w.answer_call(slot, &paused, position));
+            self.guarded(slot, |w| w.answer_call(slot, vec![paused.clone()], position));
         }
         self.queue_walk(idx);
     }

@@ -6,14 +6,13 @@
 use bytes::Bytes;
 use grandstand_core::ids::{Position, Pseq};
 use grandstand_core::record::Lane;
-use grandstand_core::time::Mono;
 use grandstand_core::viewer::walk::{Place, Skipped};
 use grandstand_wire::limits;
 
 use super::conn::Kind;
 use super::frames::{self, Out};
 use super::parts;
-use super::polls::{Called, Heard, Line};
+use super::polls::{Called, Heard, Known, Line};
 use super::roster::Look;
 use super::said::{Greeting, skipped_event, snapshot_required};
 use super::stream::cors;
@@ -23,6 +22,9 @@ use super::worker::Worker;
 use crate::failpoint;
 use crate::link::{ConnKey, Piece, Served, ToWorker};
 use crate::metrics::{self, Hop, Transport};
+
+/// Told to a caller: so long its next call may wait.
+const ASK_AGAIN_MS: u64 = limits::POLL_TIMEOUT_DEFAULT.as_millis() as u64;
 
 impl Worker {
     pub(super) fn is_poll(&mut self, slot: usize) -> bool {
@@ -39,16 +41,13 @@ impl Worker {
         let now = self.now;
         let Some(call) = self.call(slot) else { return };
         let (line, is_shared) = (call.line, call.is_shared);
-        let answered = self.shared.polls.answered(line);
-        let Called { older, not_before, heard, is_new } = self.shared.polls.call(line, key, now);
+        let Called { older, not_before, heard, banners, is_new } = self.shared.polls.call(line, key, now);
         if is_new && is_shared {
             self.shared.workers.end_line_elsewhere(line.number());
         }
         if let Some(call) = self.call(slot) {
             call.heard = heard;
-            // Who calls on no known line is told again what stands, but not woken for it: it would call again at once.
-            call.banners_from = answered.unwrap_or(Mono(0));
-            call.news_from = answered.unwrap_or(now);
+            call.banners = banners;
             call.not_before = not_before;
             call.until = call.until.max(not_before);
         }
@@ -89,8 +88,8 @@ impl Worker {
         let first = call.since.is_none_or(|since| since == Position::START);
         let Some(info) = self.rooms[idx].info.clone() else { return };
         if let Some((reason, pseq)) = snapshot {
-            let events = [snapshot_required(&info.room, reason, place.position, pseq)];
-            return self.answer_call(slot, &events, place.position);
+            let events = vec![snapshot_required(&info.room, reason, place.position, pseq)];
+            return self.answer_call(slot, events, place.position);
         }
         if first {
             let pseq = self.rooms[idx].ring.pseq();
@@ -99,7 +98,9 @@ impl Worker {
             let hello = self.hello(slot, idx, &greeting);
             let heard = self.rooms[idx].heard();
             self.note_heard(slot, heard);
-            return self.answer_call(slot, &[hello], place.position);
+            // With the banners that stand.
+            let body = frames::poll_body(&[hello], place.position, ASK_AGAIN_MS);
+            return self.answer_body(slot, &body);
         }
         if let Some(call) = self.call(slot) {
             call.skipped = skipped;
@@ -144,11 +145,11 @@ impl Worker {
         }
         place.advance_page(page.upto);
         if !events.is_empty() {
-            return self.answer_call(slot, &events, place.position);
+            return self.answer_call(slot, events, place.position);
         }
         // Nothing followed: it waits in the ring like everyone else, or reads on at its next call.
         if place.position < self.rooms[idx].ring.floor() {
-            return self.answer_call(slot, &[], place.position);
+            return self.answer_call(slot, Vec::new(), place.position);
         }
         self.seat_poll(slot, idx, place);
     }
@@ -158,8 +159,7 @@ impl Worker {
         let now = self.now;
         let Some(call) = self.call(slot) else { return };
         let (not_before, until, told) = (call.not_before, call.until, call.skipped);
-        let (known, found) = (call.heard, call.found);
-        let (banners_from, news_from) = (call.banners_from, call.news_from);
+        let (known, found, banners) = (call.heard, call.found, call.banners);
         let Some(viewer) = self.viewer(slot) else { return };
         let (idx, seat) = (viewer.first.room as usize, viewer.first.seat);
         if seat == NOWHERE {
@@ -173,24 +173,19 @@ impl Worker {
         // At its end each call is told what it may not know.
         let is_news = found.numbers != heard.numbers || (now >= until && known != Some(heard));
         match self.look(idx, seat as usize, who.as_ref().map(|w| &w.user)) {
-            Look::Nothing(head) if (is_news && !self.away) || now >= until || self.has_banner(news_from) => {
-                let mut events: Vec<Out<'_>> = self.site.since(banners_from, self.wall).collect();
-                self.shared.metrics.add_banners(events.len() as u64);
+            Look::Nothing(head) if (is_news && !self.away) || now >= until || self.site.is_news(banners, now) => {
+                let mut events = Vec::new();
                 if is_news && !self.away {
                     events.push(self.rooms[idx].counters_event(self.wall));
-                }
-                let body = self.poll_bytes(&events, head);
-                drop(events);
-                if is_news && !self.away {
                     self.note_heard(slot, heard);
                 }
-                self.answer_body(slot, &body);
+                self.answer_call(slot, events, head);
             }
             Look::Nothing(_) => {}
             // It fell out of the ring: its next call reads the log from where it stands.
             Look::Below => {
                 let position = self.rooms[idx].seats[seat as usize].place.position;
-                self.answer_call(slot, &[], position);
+                self.answer_call(slot, Vec::new(), position);
             }
             Look::Events { mut events, n_events, upto, skipped, sampled } => {
                 metrics::add(&self.shared.metrics.sampled[Hop::Poll as usize], sampled);
@@ -198,16 +193,10 @@ impl Worker {
                 if let Some(told) = told {
                     events.insert(0, skipped_event(&self.rooms[idx].id, &told));
                 }
-                if !events.is_empty() {
-                    let n_before = events.len();
-                    events.extend(self.site.since(banners_from, self.wall));
-                    self.shared.metrics.add_banners((events.len() - n_before) as u64);
-                }
                 if !events.is_empty() && known != Some(heard) {
                     events.push(self.rooms[idx].counters_event(self.wall));
                 }
-                let body = (!events.is_empty()).then(|| self.poll_bytes(&events, upto));
-                drop(events);
+                let body = (!events.is_empty()).then(|| self.poll_bytes(events, banners, upto));
                 match body {
                     Some(body) => {
                         let metrics = &self.shared.metrics;
@@ -223,7 +212,7 @@ impl Worker {
                     None => {
                         self.set_place(idx, seat as usize, Place::live(upto));
                         if now >= until {
-                            self.answer_call(slot, &[], upto);
+                            self.answer_call(slot, Vec::new(), upto);
                         }
                     }
                 }
@@ -238,21 +227,26 @@ impl Worker {
         }
     }
 
-    /// Whether a banner came that a waiting call is answered for.
-    fn has_banner(&self, after: Mono) -> bool {
-        self.site.newest_at() > after && self.site.is_alone(self.now)
+    /// An answer's body: with every banner that its caller does not know.
+    fn poll_bytes<'a>(&'a self, mut events: Vec<Out<'a>>, banners: Known, next_since: Position) -> Vec<u8> {
+        let n_before = events.len();
+        events.extend(self.site.since(banners, self.now));
+        self.shared.metrics.add_banners((events.len() - n_before) as u64);
+        frames::poll_body(&events, next_since, ASK_AGAIN_MS)
     }
 
-    pub(super) fn poll_bytes(&self, events: &[Out<'_>], next_since: Position) -> Vec<u8> {
-        frames::poll_body(events, next_since, limits::POLL_TIMEOUT_DEFAULT.as_millis() as u64)
-    }
-
-    pub(super) fn answer_call(&mut self, slot: usize, events: &[Out<'_>], next_since: Position) {
-        let body = self.poll_bytes(events, next_since);
+    pub(super) fn answer_call(&mut self, slot: usize, events: Vec<Out<'_>>, next_since: Position) {
+        let Some(banners) = self.call(slot).map(|call| call.banners) else { return };
+        let body = self.poll_bytes(events, banners, next_since);
         self.answer_body(slot, &body);
     }
 
-    pub(super) fn answer_body(&mut self, slot: usize, body: &[u8]) {
+    /// Gives a whole answer, which tells all of the site's banners.
+    fn answer_body(&mut self, slot: usize, body: &[u8]) {
+        let newest = self.site.newest();
+        if let Some(line) = self.call(slot).map(|call| call.line) {
+            self.shared.polls.tell_banners(line, newest);
+        }
         let Some(viewer) = self.viewer(slot) else { return };
         let Some(opening) = viewer.opening.take() else { return };
         let mut headers = cors(opening.origin.as_deref());

@@ -21,7 +21,7 @@ use grandstand_wire::op;
 use super::frames::Out;
 use super::polls::Heard;
 use super::roster::{Room, Told};
-use super::said::event_error;
+use super::said::{event_error, event_error_after};
 use super::worker::Worker;
 use crate::auth;
 use crate::clock;
@@ -44,10 +44,15 @@ impl Room {
 
     /// What tells one state of the numbers from another.
     pub fn heard(&self) -> Heard {
+        Heard { numbers: self.numbers, viewers: self.tally.people() }
+    }
+
+    /// The numbers are others: what tells them apart is made once, and not for each poll that waits.
+    pub fn note_numbers(&mut self) {
         let mut text = Vec::with_capacity(64);
         event::write_likes(&self.likes, &mut text);
         text.extend_from_slice(&self.keep_millionths.to_le_bytes());
-        Heard { numbers: stable_hash(&text), viewers: self.tally.people() }
+        self.numbers = stable_hash(&text);
     }
 
     /// Makes the latest values anew when who watches has changed and its time has come.
@@ -127,6 +132,7 @@ impl Worker {
         let room = &mut self.rooms[idx];
         // Facts and tallies come by different ways when a worker asks twice.
         room.likes = grandstand_core::likes::highest(&room.likes, totals);
+        room.note_numbers();
         self.numbers_changed(idx);
     }
 
@@ -170,22 +176,24 @@ impl Worker {
         let like = Like { room, kind: &like.kind, user: &who.user, n: like.n };
         match self.shared.shard.likes().like(&like, &info.settings, &totals, clock::mono()) {
             Ok(()) => add(&self.shared.metrics.likes, u64::from(like.n)),
-            Err(Refused::Room(why)) => refuse(self, ErrorCode::RoomState, why),
-            Err(Refused::Kind) => refuse(self, ErrorCode::BadField, "the room counts as many kinds of likes as it may"),
-            Err(Refused::Full(delay)) => {
-                add(&self.shared.metrics.ops_refused, 1);
-                let why = "too many likes wait";
-                let wait = Some(delay.retry_after);
-                self.say(slot, super::said::event_error_after(Some(room), ErrorCode::Overloaded, why, None, wait));
-            }
-            Err(Refused::Rate(wait)) => {
-                add(&self.shared.metrics.ops_refused, 1);
+            Err(refused) => self.refuse_counted(slot, room, refused),
+        }
+    }
+
+    /// A like or a reaction is not taken.
+    pub(super) fn refuse_counted(&mut self, slot: usize, room: &RoomId, refused: Refused) {
+        add(&self.shared.metrics.ops_refused, 1);
+        let wait = match refused {
+            Refused::Rate(wait) => {
                 let mut json = Vec::new();
                 let retry_after_ms = wait.as_millis() as u64 + 1;
                 let reason = RateReason::UserRate;
                 event::RateLimited { room, client_msg_id: None, retry_after_ms, reason }.write(&mut json);
-                self.say(slot, Out::loose("rate_limited", json));
+                return self.say(slot, Out::loose("rate_limited", json));
             }
-        }
+            Refused::Full(delay) => Some(delay.retry_after),
+            Refused::Room(_) | Refused::Kind => None,
+        };
+        self.say(slot, event_error_after(Some(room), refused.code(), refused.why(), None, wait));
     }
 }

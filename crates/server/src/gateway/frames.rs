@@ -16,6 +16,7 @@ use crate::link::Piece;
 use crate::metrics::Transport;
 
 /// One event on its way out.
+#[derive(Clone)]
 pub struct Out<'a> {
     pub kind: &'static str,
     pub id: Option<u64>,

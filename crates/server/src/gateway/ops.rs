@@ -393,7 +393,7 @@ impl Worker {
         }
     }
 
-    /// Whoever may speak may react. Nobody is answered but who may not.
+    /// Whoever may speak may react, at a user's rate. Nobody is answered but who is refused.
     fn react(&mut self, slot: usize, room: &RoomId, target: EventId) {
         let info = self.room_ids.get(room).and_then(|&idx| self.rooms[idx].info.clone());
         // Before the room's facts are here nothing of it was seen to react to.
@@ -404,6 +404,9 @@ impl Worker {
             let what = "reacting in this room is not open to you";
             return self.say(slot, event_error(Some(room), ErrorCode::NotAllowed, what, None));
         };
+        if let Err(refused) = self.shared.shard.likes().react(room, &who.user, self.now) {
+            return self.refuse_counted(slot, room, refused);
+        }
         if !self.away {
             let react = React { room: room.clone(), user: who.user.clone(), target };
             // A full queue loses it: nothing is kept of a reaction, and nobody is told of one.

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use grandstand_core::ids::EventId;
 use grandstand_core::routing::stable_hash;
 use grandstand_core::time::Mono;
 
@@ -47,6 +48,7 @@ pub struct Called {
     pub not_before: Mono,
     /// The numbers that the caller knows.
     pub heard: Option<Heard>,
+    pub banners: Known,
     /// Nobody called on it here lately: another process may have it.
     pub is_new: bool,
 }
@@ -60,9 +62,20 @@ pub struct Heard {
     pub viewers: u64,
 }
 
+/// Which of the site's banners a caller knows, on whichever worker it calls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Known {
+    /// The newest of them.
+    pub newest: Option<EventId>,
+    /// When it was answered last, where that is remembered.
+    pub answered: Option<Mono>,
+    pub called: Mono,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Held {
     heard: Option<Heard>,
+    banner: Option<EventId>,
     by: Option<ConnKey>,
     answered: Option<Mono>,
     touched: Mono,
@@ -82,11 +95,13 @@ impl Polls {
             lines.retain(|_, held| held.by.is_some() || now.since(held.touched) < FORGET);
         }
         let is_new = !lines.contains_key(&line);
-        let held = lines.entry(line).or_insert(Held { heard: None, by: None, answered: None, touched: now });
+        let held =
+            lines.entry(line).or_insert(Held { heard: None, banner: None, by: None, answered: None, touched: now });
         let older = held.by.replace(by).filter(|older| *older != by);
         held.touched = now;
         let not_before = held.answered.map_or(now, |at| at + ANSWER_GAP).max(now);
-        Called { older, not_before, heard: held.heard, is_new }
+        let banners = Known { newest: held.banner, answered: held.answered, called: now };
+        Called { older, not_before, heard: held.heard, banners, is_new }
     }
 
     /// Another process has the line now: who holds it here, and must be ended.
@@ -101,15 +116,17 @@ impl Polls {
         }
     }
 
+    /// The caller is told all banners up to this one.
+    pub fn tell_banners(&self, line: Line, newest: Option<EventId>) {
+        if let Some(held) = self.shard(line).get_mut(&line) {
+            held.banner = held.banner.max(newest);
+        }
+    }
+
     /// Whether the line was answered lately: a call on it goes on with a stream that was let in before.
     pub fn goes_on(&self, line: Line, now: Mono) -> bool {
         let lines = self.shard(line);
         lines.get(&line).and_then(|held| held.answered).is_some_and(|at| now.since(at) < FORGET)
-    }
-
-    /// When the line was answered last, as far as is remembered.
-    pub fn answered(&self, line: Line) -> Option<Mono> {
-        self.shard(line).get(&line).and_then(|held| held.answered)
     }
 
     /// `by` was answered or is gone.

@@ -21,7 +21,7 @@ use grandstand_core::names::{RoomId, UserId};
 use grandstand_core::record::{Audience, Lane, RetractTarget};
 use grandstand_core::sampler::keep::{self, Keep};
 use grandstand_core::sampler::{pick, switch};
-use grandstand_core::time::{Mono, Wall};
+use grandstand_core::time::Mono;
 use grandstand_core::viewer::merge::{Leave, MergeWindow};
 use grandstand_core::viewer::pace::Pace;
 use grandstand_core::viewer::ring::{self, CrowdedOut, Pushed, Ring};
@@ -46,6 +46,8 @@ use crate::metrics::{ByLane, Hop, RoomSize, Transport, add};
 const SLICE: Duration = Duration::from_millis(2);
 /// How often a walk looks at the clock: 16 sends are about 0.1 ms.
 const CLOCK_EVERY: usize = 16;
+/// Long-polls of a slice: each is answered by itself, in some ten microseconds.
+const POLLS_A_SLICE: usize = 64;
 const LINGER: Duration = Duration::from_secs(30);
 /// All rings of the process: 64 rooms at their own limit. Source: docs/decisions/0005-numbers.md.
 const RINGS_BYTES_MAX: u64 = 256 << 20;
@@ -86,6 +88,8 @@ pub(super) struct Room {
     pub likes: Totals,
     /// Share of the room's comments that each viewer is shown, in millionths.
     pub keep_millionths: u32,
+    /// What tells the two from what they were.
+    pub numbers: u64,
     /// Somebody came or went since who watches was counted, and when that was.
     pub moved: bool,
     pub counted_at: Mono,
@@ -247,6 +251,7 @@ impl Room {
             pace: Pace::default(),
             likes: Totals::default(),
             keep_millionths: 1_000_000,
+            numbers: 0,
             moved: false,
             counted_at: Mono(0),
             walked: Walked::default(),
@@ -278,6 +283,7 @@ impl Room {
         let is_news = keep::is_news(self.keep_millionths, measured);
         if is_news {
             self.keep_millionths = measured;
+            self.note_numbers();
         }
         is_news
     }
@@ -363,6 +369,7 @@ impl Worker {
             Ok(info) => {
                 room.last_event = info.last_event;
                 room.likes = info.likes.clone();
+                room.note_numbers();
                 room.ring = Ring::new(info.head, info.pseq, ring::Limits::default());
                 room.walked = Walked { upto: info.head, ..Walked::default() };
                 room.merge = MergeWindow::new(fixed_window(&info));
@@ -657,7 +664,7 @@ impl Worker {
             cap,
         };
         let mut tour = Tour::new(id, latest, ring, retracts, limits, cap, now);
-        tour.site = Some((&self.site, self.wall));
+        tour.site = Some(&self.site);
         if let Some(kept) = kept.take().filter(|kept| kept.stamp == stamp) {
             tour.frames = kept.frames;
             tour.parts = kept.parts;
@@ -669,6 +676,10 @@ impl Worker {
         let mut visited = 0;
         while next < seats.len() {
             if visited % CLOCK_EVERY == 0 && visited > 0 && clock::mono() >= until {
+                break;
+            }
+            // Each of them is answered by itself when the slice is over.
+            if after.polls.len() >= POLLS_A_SLICE {
                 break;
             }
             // With failpoints a slice is one seat, so that a test can stop between two.
@@ -740,7 +751,7 @@ impl Worker {
         let Room { id, ring, seats, retracts, tally, latest, refill, info, .. } = room;
         let (limits, cap) = (walk_limits(info.as_deref()), self.shared.cap(info.as_deref(), self.now));
         let mut tour = Tour::new(id, latest, ring, retracts, limits, cap, self.now);
-        tour.site = Some((&self.site, self.wall));
+        tour.site = Some(&self.site);
         tour.refilling = refill.is_some();
         let Some(seat) = seats.get_mut(seat) else { return };
         if let Some(conn) = self.conns.get_mut(seat.slot as usize) {
@@ -929,8 +940,8 @@ enum At {
 /// One walk with the frames it shares.
 struct Tour<'r> {
     walk: Walk<'r, Arc<Piece>>,
-    /// The site's banners, and the time they are held against.
-    site: Option<(&'r Site, Wall)>,
+    /// The site's banners.
+    site: Option<&'r Site>,
     retracts: &'r [(EventId, RetractTarget)],
     room: &'r RoomId,
     latest: &'r Latest,
@@ -1037,7 +1048,7 @@ impl<'r> Tour<'r> {
                     seat.place.advance(&plan);
                     seat.latest = latest;
                     if rides.banner
-                        && let (Kind::Viewer(viewer), Some((site, _))) = (&mut conn.kind, self.site)
+                        && let (Kind::Viewer(viewer), Some(site)) = (&mut conn.kind, self.site)
                     {
                         viewer.site = site.version();
                         after.banners += 1;
@@ -1089,8 +1100,8 @@ impl<'r> Tour<'r> {
 
     /// Banners that did not ride, to a viewer that is at the head.
     fn tell_banners(&self, seat: &Seat, conn: &mut Conn, after: &mut After) {
-        let Some((site, wall)) = self.site.filter(|(site, _)| site.is_alone(self.now)) else { return };
-        match site.tell(conn, wall) {
+        let Some(site) = self.site.filter(|site| site.is_alone(self.now)) else { return };
+        match site.tell(conn, self.now) {
             Some((Sent::All, n)) => after.banners += n,
             Some((Sent::Some, n)) => {
                 after.banners += n;
@@ -1104,7 +1115,7 @@ impl<'r> Tour<'r> {
 
     fn rides(&self, seat: &Seat, conn: &Conn) -> Rides {
         let banner = match (&conn.kind, self.site) {
-            (Kind::Viewer(viewer), Some((site, wall))) => site.rides(viewer.site, wall).is_some(),
+            (Kind::Viewer(viewer), Some(site)) => site.rides(viewer.site, self.now).is_some(),
             _ => false,
         };
         Rides { latest: seat.latest != self.latest.version, banner }
@@ -1201,9 +1212,9 @@ impl<'r> Tour<'r> {
         if frame.rides.latest && !events.is_empty() {
             events.extend(self.latest.values.iter().map(|(kind, json)| Out { kind, id: None, json: json.into() }));
         }
-        if let (true, false, Some((site, wall))) = (frame.rides.banner, events.is_empty(), self.site) {
+        if let (true, false, Some(site)) = (frame.rides.banner, events.is_empty(), self.site) {
             // A whole frame of the one before it, whoever it is.
-            events.extend(site.rides(site.version().wrapping_sub(1), wall));
+            events.extend(site.rides(site.version().wrapping_sub(1), self.now));
         }
         self.n_encoded += 1;
         (frames::encode(transport, &events), n_events)

@@ -72,7 +72,7 @@ impl Worker {
             config: &info.config_json,
             counters: std::str::from_utf8(&counters).expect("JSON that was just written"),
             pinned: &info.pinned_json,
-            banners: &self.site.standing_json(self.wall),
+            banners: &self.site.standing_json(self.now),
             endpoints: self.shared.settings.endpoints.as_deref(),
         }
         .write(&mut json);

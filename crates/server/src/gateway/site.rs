@@ -9,8 +9,9 @@
 //! ```
 //!
 //! The list is absolute: the shard sends all banners that stand, and whatever was lost on the way is made good by the next. A
-//! viewer keeps the number of the newest notice it was given, and no queue. A banner's work is cut as walks are, so that no
-//! room waits for it longer than a slice, and it gets a slice in every turn, so that no room's storm stops it.
+//! viewer keeps the number of the newest notice it was given, and no queue; a long-poll's line keeps the newest banner, whose
+//! ids are the same on every worker. A banner's work is cut as walks are, polls with it, so that no room waits for it longer
+//! than a slice, and it gets a slice in every turn, so that no room's storm stops it.
 //!
 //! The awkward case is a banner that an operator takes down: it is cried once more with `ended`, or leaves the queue unheard.
 
@@ -21,9 +22,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use grandstand_core::ids::EventId;
 use grandstand_core::time::{Mono, Wall};
+use grandstand_wire::event;
 
 use super::conn::{Conn, Kind, Sent};
 use super::frames::{self, Out};
+use super::polls::Known;
 use super::worker::Worker;
 use crate::clock;
 use crate::link::{SiteBanner, SiteList};
@@ -40,16 +43,20 @@ const KEPT: usize = 8;
 /// A turn's share of the round, and how often it looks at the clock. Half of a walk's slice: banners can wait longer.
 const SLICE: Duration = Duration::from_millis(1);
 const CLOCK_EVERY: usize = 16;
+/// Slots that are looked at and passed over cost a sixteenth of a write.
+const PASSED_EVERY: usize = 256;
 
 #[derive(Default)]
 pub(super) struct Site {
-    /// What the list named, with its ends.
-    named: BTreeMap<EventId, Wall>,
+    /// What the list named, and when each is over.
+    named: BTreeMap<EventId, Mono>,
     /// The first list was taken: what a later one adds is news.
     listed: bool,
     queue: VecDeque<Word>,
     /// Cried and not over: what hangs on the wall.
-    standing: Vec<Arc<SiteBanner>>,
+    standing: Vec<Standing>,
+    /// The newest that ever hung there.
+    newest: Option<EventId>,
     /// The last ones, the newest last.
     notices: VecDeque<Notice>,
     /// Number of the newest notice.
@@ -60,9 +67,16 @@ pub(super) struct Site {
     next_slot: Option<usize>,
 }
 
+/// A banner, and when it is over: by a clock that nobody sets back.
+#[derive(Clone)]
+struct Standing {
+    banner: Arc<SiteBanner>,
+    over_at: Mono,
+}
+
 /// A banner, or that it ended.
 struct Word {
-    banner: Arc<SiteBanner>,
+    standing: Standing,
     ended: bool,
 }
 
@@ -71,7 +85,8 @@ struct Notice {
     /// When its record was made, and when it was first given.
     ts: Wall,
     at: Mono,
-    until: Wall,
+    over_at: Mono,
+    ended: bool,
     json: Vec<u8>,
     web_socket: Bytes,
     sse: Bytes,
@@ -84,9 +99,9 @@ impl Site {
     }
 
     /// The newest notice for one who has heard all but it; what others lack is told them alone.
-    pub fn rides(&self, heard: u16, wall: Wall) -> Option<Out<'_>> {
+    pub fn rides(&self, heard: u16, now: Mono) -> Option<Out<'_>> {
         let newest = self.notices.back()?;
-        let fits = heard.wrapping_add(1) == self.version && wall < newest.until;
+        let fits = heard.wrapping_add(1) == self.version && now < newest.over_at;
         fits.then(|| Out { kind: "banner", id: None, json: (&newest.json[..]).into() })
     }
 
@@ -96,40 +111,43 @@ impl Site {
     }
 
     /// JSON of what hangs on the wall.
-    pub fn standing_json(&self, wall: Wall) -> String {
-        let mut json = String::from("[");
-        for (i, banner) in self.standing.iter().filter(|b| wall < b.until).enumerate() {
-            if i > 0 {
-                json.push(',');
-            }
-            json.push_str(std::str::from_utf8(&banner.json).expect("an event is JSON"));
-        }
-        json.push(']');
-        json
+    pub fn standing_json(&self, now: Mono) -> String {
+        let mut json = Vec::new();
+        event::write_banners(self.standing(now).map(|banner| &*banner.json), &mut json);
+        String::from_utf8(json).expect("an event is JSON")
+    }
+
+    fn standing(&self, now: Mono) -> impl Iterator<Item = &Arc<SiteBanner>> {
+        self.standing.iter().filter(move |s| now < s.over_at).map(|s| &s.banner)
     }
 
     /// The shard's list. Whether there is anything to be said, and how many banners found no place.
-    fn take(&mut self, list: &SiteList, wall: Wall) -> u64 {
+    fn take(&mut self, list: &SiteList, now: Mono, wall: Wall) -> u64 {
         let mut dropped = 0;
-        for banner in list.banners.iter().filter(|b| !self.named.contains_key(&b.id)) {
-            if self.listed {
-                self.queue.push_back(Word { banner: banner.clone(), ended: false });
-            } else {
-                // It stands since before anybody came to this worker.
-                self.standing.push(banner.clone());
-            }
-        }
-        let gone = |id: &EventId| !list.banners.iter().any(|b| b.id == *id);
-        for (id, until) in std::mem::take(&mut self.named) {
-            if !gone(&id) || until <= wall {
+        let mut named = BTreeMap::new();
+        for banner in &list.banners {
+            if let Some(over_at) = self.named.remove(&banner.id) {
+                named.insert(banner.id, over_at);
                 continue;
             }
-            self.queue.retain(|word| word.banner.id != id);
-            if let Some(at) = self.standing.iter().position(|b| b.id == id) {
-                self.queue.push_back(Word { banner: self.standing.remove(at), ended: true });
+            let over_at = now + banner.until.since(wall.max(list.as_of));
+            named.insert(banner.id, over_at);
+            let standing = Standing { banner: banner.clone(), over_at };
+            if self.listed {
+                self.queue.push_back(Word { standing, ended: false });
+            } else {
+                // It stands since before anybody came to this worker.
+                self.newest = self.newest.max(Some(banner.id));
+                self.standing.push(standing);
             }
         }
-        self.named = list.banners.iter().map(|b| (b.id, b.until)).collect();
+        let gone = std::mem::replace(&mut self.named, named).into_iter().filter(|(_, over_at)| now < *over_at);
+        for (id, _) in gone {
+            self.queue.retain(|word| word.standing.banner.id != id);
+            if let Some(at) = self.standing.iter().position(|s| s.banner.id == id) {
+                self.queue.push_back(Word { standing: self.standing.remove(at), ended: true });
+            }
+        }
         self.listed = true;
         while self.queue.len() > QUEUE_MAX {
             self.queue.pop_front();
@@ -139,23 +157,25 @@ impl Site {
     }
 
     /// Makes a notice of the next word, when its time has come. Returns how many were over before it.
-    fn cry(&mut self, now: Mono, wall: Wall) -> u64 {
+    fn cry(&mut self, now: Mono) -> u64 {
         let mut over = 0;
         while now >= self.next_at
-            && let Some(Word { banner, ended }) = self.queue.pop_front()
+            && let Some(Word { standing, ended }) = self.queue.pop_front()
         {
-            if banner.until <= wall {
+            let Standing { banner, over_at } = &standing;
+            if *over_at <= now {
                 over += u64::from(!ended);
                 continue;
             }
-            let json = if ended { ended_json(&banner.json) } else { banner.json.to_vec() };
+            let json = if ended { event::ended_banner(&banner.json) } else { banner.json.to_vec() };
             let out = [Out { kind: "banner", id: None, json: (&json[..]).into() }];
             let (web_socket, sse) = (frames::encode(Transport::WebSocket, &out), frames::encode(Transport::Sse, &out));
             self.notices.push_back(Notice {
                 id: banner.id,
                 ts: banner.ts,
                 at: now,
-                until: banner.until,
+                over_at: *over_at,
+                ended,
                 web_socket,
                 sse,
                 json,
@@ -164,9 +184,10 @@ impl Site {
                 self.notices.pop_front();
             }
             self.version = self.version.wrapping_add(1);
-            self.standing.retain(|b| wall < b.until);
+            self.standing.retain(|s| now < s.over_at);
             if !ended {
-                self.standing.push(banner);
+                self.newest = self.newest.max(Some(banner.id));
+                self.standing.push(standing);
             }
             self.next_at = now + EVERY;
             // A round that still goes visits whom it has not visited with the newer one, and then all once more.
@@ -176,26 +197,41 @@ impl Site {
     }
 
     /// What one who heard up to `heard` is still to be told: the kept ones after it.
-    fn missed(&self, heard: u16, wall: Wall) -> impl Iterator<Item = &Notice> {
+    fn missed(&self, heard: u16, now: Mono) -> impl Iterator<Item = &Notice> {
         let n = usize::from(self.version.wrapping_sub(heard)).min(self.notices.len());
-        self.newest_words(wall).filter(move |(i, _)| *i >= self.notices.len() - n).map(|(_, notice)| notice)
+        self.newest_words(now).filter(move |(i, _)| *i >= self.notices.len() - n).map(|(_, notice)| notice)
     }
 
     /// The kept ones that still stand, of each banner the last word alone, with their places.
-    fn newest_words(&self, wall: Wall) -> impl Iterator<Item = (usize, &Notice)> {
+    fn newest_words(&self, now: Mono) -> impl Iterator<Item = (usize, &Notice)> {
         let is_last = |i: usize, id: EventId| !self.notices.iter().skip(i + 1).any(|later| later.id == id);
-        self.notices.iter().enumerate().filter(move |(i, notice)| wall < notice.until && is_last(*i, notice.id))
+        self.notices.iter().enumerate().filter(move |(i, notice)| now < notice.over_at && is_last(*i, notice.id))
     }
 
-    /// Notices made after `at`, for a poll's answer.
-    pub fn since(&self, at: Mono, wall: Wall) -> impl Iterator<Item = Out<'_>> {
-        let new = self.newest_words(wall).filter(move |(_, notice)| at < notice.at);
-        new.map(|(_, notice)| Out { kind: "banner", id: None, json: (&notice.json[..]).into() })
+    /// What a poll's answer is to tell its caller: what it does not know of what hangs on the wall, and what ended.
+    pub fn since(&self, known: Known, now: Mono) -> impl Iterator<Item = Out<'_>> {
+        let new = self.standing(now).filter(move |banner| known.newest.is_none_or(|newest| newest < banner.id));
+        let ended = self
+            .newest_words(now)
+            .filter(move |(_, notice)| notice.ended && known.answered.is_some_and(|at| at < notice.at));
+        let all = new.map(|banner| &*banner.json).chain(ended.map(|(_, notice)| &*notice.json));
+        all.map(|json| Out { kind: "banner", id: None, json: json.into() })
     }
 
-    /// When the newest notice was made.
-    pub fn newest_at(&self) -> Mono {
-        self.notices.back().map_or(Mono(0), |notice| notice.at)
+    /// Whether something is new to a caller that is not to wait for it.
+    pub fn is_news(&self, known: Known, now: Mono) -> bool {
+        let Some(newest) = self.notices.back() else { return false };
+        let maybe = match known.answered {
+            Some(at) => known.newest < self.newest || at < newest.at,
+            // Who calls on no known line is told again what stands, but not woken for it: it would call again at once.
+            None => known.called < newest.at,
+        };
+        maybe && self.is_alone(now) && self.since(known, now).next().is_some()
+    }
+
+    /// The newest banner that ever hung here: who was told it, was told all.
+    pub fn newest(&self) -> Option<EventId> {
+        self.newest
     }
 
     pub fn deadline(&self) -> Option<Mono> {
@@ -208,24 +244,24 @@ impl Site {
     }
 
     /// Tells a stream what it has not heard, in one write. Whether the socket is full or broken comes back.
-    pub fn tell(&self, conn: &mut Conn, wall: Wall) -> Option<(Sent, u64)> {
+    pub fn tell(&self, conn: &mut Conn, now: Mono) -> Option<(Sent, u64)> {
         let Kind::Viewer(viewer) = &mut conn.kind else { return None };
         if viewer.site == self.version || viewer.opening.is_some() || viewer.transport == Transport::Poll {
             return None;
         }
         let (heard, transport) = (viewer.site, viewer.transport);
-        let mut bytes = Bytes::new();
-        for notice in self.missed(heard, wall) {
-            let one = if transport == Transport::WebSocket { &notice.web_socket } else { &notice.sse };
-            bytes = if bytes.is_empty() { one.clone() } else { [&bytes[..], &one[..]].concat().into() };
-        }
-        let n = self.missed(heard, wall).count() as u64;
+        let n = self.missed(heard, now).count() as u64;
         if n == 0 {
             viewer.site = self.version;
             return None;
         }
         if conn.blocked || !conn.out.is_empty() {
             return None;
+        }
+        let mut bytes = Bytes::new();
+        for notice in self.missed(heard, now) {
+            let one = if transport == Transport::WebSocket { &notice.web_socket } else { &notice.sse };
+            bytes = if bytes.is_empty() { one.clone() } else { [&bytes[..], &one[..]].concat().into() };
         }
         let sent = conn.try_send(&bytes, None);
         if matches!(sent, Sent::All | Sent::Some)
@@ -238,22 +274,16 @@ impl Site {
     }
 }
 
-/// The event with `ended` at its end.
-fn ended_json(json: &[u8]) -> Vec<u8> {
-    let body = json.strip_suffix(b"}").expect("an event is a JSON object");
-    [body, b",\"ended\":true}"].concat()
-}
-
 impl Worker {
     pub(super) fn on_site(&mut self, list: &SiteList) {
-        let dropped = self.site.take(list, self.wall);
+        let dropped = self.site.take(list, self.now, self.wall);
         add(&self.shared.metrics.banners_dropped, dropped);
         self.cry_banner();
     }
 
     /// Gives out the next banner when its time has come, and starts the round when it is to go alone.
     pub(super) fn cry_banner(&mut self) {
-        let over = self.site.cry(self.now, self.wall);
+        let over = self.site.cry(self.now);
         add(&self.shared.metrics.banners_dropped, over);
         if self.site.alone_at.is_some_and(|at| at <= self.now) {
             self.site.alone_at = None;
@@ -265,26 +295,31 @@ impl Worker {
     pub(super) fn walk_site(&mut self) {
         let Some(mut slot) = self.site.next_slot else { return };
         self.tick();
-        let (until, wall) = (self.now + SLICE, self.wall);
+        let until = self.now + SLICE;
         let (mut told, mut frames, mut bytes) = (0, [0; 3], [0; 3]);
-        let (mut broken, mut full, mut polls) = (Vec::new(), Vec::new(), Vec::new());
-        let mut visited = 0;
+        let (mut broken, mut full) = (Vec::new(), Vec::new());
+        let (mut visited, mut passed) = (0, 0);
         let end = self.conns.capacity();
         while slot < end {
-            if visited % CLOCK_EVERY == 0 && visited > 0 && clock::mono() >= until {
-                break;
+            if visited >= CLOCK_EVERY || passed >= PASSED_EVERY {
+                (visited, passed) = (0, 0);
+                if clock::mono() >= until {
+                    break;
+                }
             }
             let at = slot;
             slot += 1;
+            passed += 1;
             let Some(conn) = self.conns.get_mut(at) else { continue };
             let Kind::Viewer(viewer) = &conn.kind else { continue };
             let transport = viewer.transport;
             if transport == Transport::Poll {
-                visited += 1;
-                polls.push(at);
+                // An answer is made for its caller alone, the room's events with it: the clock is looked at after each.
+                visited = CLOCK_EVERY;
+                self.guarded(at, |w| w.answer_poll_if_due(at));
                 continue;
             }
-            let Some((sent, n)) = self.site.tell(conn, wall) else { continue };
+            let Some((sent, n)) = self.site.tell(conn, self.now) else { continue };
             visited += 1;
             told += n;
             frames[transport as usize] += n;
@@ -312,9 +347,6 @@ impl Worker {
         for slot in full {
             self.schedule_live(slot);
         }
-        for slot in polls {
-            self.guarded(slot, |w| w.answer_poll_if_due(slot));
-        }
     }
 }
 
@@ -326,10 +358,12 @@ mod tests {
     use grandstand_core::ids::{Epoch, EventId, Seq};
     use grandstand_core::time::{Mono, Wall};
 
-    use super::{ALONE_AFTER, EVERY, KEPT, QUEUE_MAX, Site, ended_json};
+    use super::{ALONE_AFTER, EVERY, KEPT, Known, QUEUE_MAX, Site};
     use crate::link::{SiteBanner, SiteList};
 
     const UNTIL: Wall = Wall(1_000_000);
+    /// The same, by the clock of the worker that took it at its zero.
+    const OVER: Mono = Mono(1_000_000_000);
 
     fn banner(n: u64, until: Wall) -> Arc<SiteBanner> {
         let id = EventId::at(Epoch::new(1).unwrap(), Seq::new(n).unwrap());
@@ -337,7 +371,7 @@ mod tests {
         Arc::new(SiteBanner { id, ts: Wall(0), until, json })
     }
     fn list(numbers: &[u64]) -> SiteList {
-        SiteList { banners: numbers.iter().map(|n| banner(*n, UNTIL)).collect() }
+        SiteList { as_of: Wall(0), banners: numbers.iter().map(|n| banner(*n, UNTIL)).collect() }
     }
     fn newest(site: &Site) -> String {
         String::from_utf8(site.notices.back().unwrap().json.clone()).unwrap()
@@ -346,59 +380,98 @@ mod tests {
     #[test]
     fn what_stood_before_anybody_came_is_no_news_and_what_comes_later_is_told_one_a_second() {
         let mut site = Site::default();
-        site.take(&list(&[1]), Wall(0));
-        site.cry(Mono(0), Wall(0));
-        assert_eq!((site.version(), site.standing_json(Wall(0)).matches("banner_id").count()), (0, 1));
-        site.take(&list(&[1, 2, 3]), Wall(0));
+        site.take(&list(&[1]), Mono(0), Wall(0));
+        site.cry(Mono(0));
+        assert_eq!((site.version(), site.standing_json(Mono(0)).matches("banner_id").count()), (0, 1));
+        site.take(&list(&[1, 2, 3]), Mono(0), Wall(0));
         let start = Mono(5_000_000);
-        site.cry(start, Wall(0));
-        site.cry(start, Wall(0));
+        site.cry(start);
+        site.cry(start);
         assert_eq!((site.version(), newest(&site).contains("\"2\"")), (1, true));
         assert!(!site.is_alone(start) && site.is_alone(start + ALONE_AFTER));
-        assert!(site.rides(0, Wall(0)).is_some() && site.rides(1, Wall(0)).is_none());
+        assert!(site.rides(0, start).is_some() && site.rides(1, start).is_none());
         assert_eq!(site.deadline(), Some(start + ALONE_AFTER), "before the next is due");
-        site.cry(start + EVERY, Wall(0));
+        site.cry(start + EVERY);
         assert_eq!((site.version(), newest(&site).contains("\"3\"")), (2, true));
-        assert_eq!(site.missed(0, Wall(0)).count(), 2, "who heard neither is told both");
+        assert_eq!(site.missed(0, Mono(0)).count(), 2, "who heard neither is told both");
         // The same list again, as after a lost link, is nothing new.
-        site.take(&list(&[1, 2, 3]), Wall(0));
+        site.take(&list(&[1, 2, 3]), Mono(0), Wall(0));
         assert!(site.queue.is_empty());
     }
 
     #[test]
     fn one_taken_down_is_told_its_end_or_was_never_told() {
         let mut site = Site::default();
-        site.take(&list(&[]), Wall(0));
-        site.take(&list(&[1, 2]), Wall(0));
-        site.cry(Mono(1), Wall(0));
-        site.take(&list(&[]), Wall(0));
-        site.cry(Mono(1) + EVERY, Wall(0));
+        site.take(&list(&[]), Mono(0), Wall(0));
+        site.take(&list(&[1, 2]), Mono(0), Wall(0));
+        site.cry(Mono(1));
+        site.take(&list(&[]), Mono(0), Wall(0));
+        site.cry(Mono(1) + EVERY);
         assert!(newest(&site).contains("\"1\"") && newest(&site).ends_with(",\"ended\":true}"), "{}", newest(&site));
         assert!(site.queue.is_empty(), "the second was not told of");
-        assert_eq!(site.standing_json(Wall(0)), "[]");
-        assert_eq!(ended_json(b"{\"a\":1}"), b"{\"a\":1,\"ended\":true}");
+        assert_eq!(site.standing_json(Mono(0)), "[]");
     }
 
     #[test]
     fn what_is_over_before_its_turn_is_counted_and_the_queue_and_the_kept_are_bounded() {
         let mut site = Site::default();
-        site.take(&list(&[]), Wall(0));
+        site.take(&list(&[]), Mono(0), Wall(0));
         let mut many = list(&(1..=QUEUE_MAX as u64 + 3).collect::<Vec<_>>());
-        assert_eq!(site.take(&many, Wall(0)), 3);
+        assert_eq!(site.take(&many, Mono(0), Wall(0)), 3);
         let mut now = Mono(0);
         for _ in 0..KEPT + 4 {
             now = now + EVERY;
-            site.cry(now, Wall(0));
+            site.cry(now);
         }
-        assert_eq!((site.notices.len(), site.missed(0, Wall(0)).count()), (KEPT, KEPT));
-        assert_eq!(site.missed(0, UNTIL).count(), 0, "nobody is told what is over");
+        assert_eq!((site.notices.len(), site.missed(0, Mono(0)).count()), (KEPT, KEPT));
+        assert_eq!(site.missed(0, OVER).count(), 0, "nobody is told what is over");
         let left = site.queue.len() as u64;
-        assert_eq!(site.cry(now + EVERY, UNTIL), left);
+        assert_eq!(site.cry(OVER), left);
         many.banners.clear();
-        site.take(&many, UNTIL);
+        site.take(&many, OVER, UNTIL);
         assert!(site.queue.is_empty() && site.named.is_empty());
-        assert_eq!(site.since(Mono(0), Wall(0)).count(), KEPT);
-        assert_eq!(site.since(now, Wall(0)).count(), 0);
-        assert!(now.since(Mono(0)) > Duration::ZERO);
+    }
+
+    fn json_of(site: &Site, known: Known, now: Mono) -> Vec<String> {
+        site.since(known, now).map(|out| String::from_utf8(out.json.into_owned()).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_poll_is_told_what_it_does_not_know_whichever_worker_told_it_the_rest() {
+        let (mut here, mut there) = (Site::default(), Site::default());
+        let start = Mono(5_000_000);
+        for (site, at) in [(&mut here, start), (&mut there, start + Duration::from_millis(400))] {
+            site.take(&list(&[]), Mono(0), Wall(0));
+            site.take(&list(&[1, 2]), Mono(0), Wall(0));
+            site.cry(at);
+        }
+        let stranger = Known { newest: None, answered: None, called: start + EVERY };
+        assert_eq!(json_of(&here, stranger, start).len(), 1, "what hangs there");
+        assert!(!here.is_news(stranger, start + EVERY), "but nobody is woken for what stood before");
+        assert!(here.is_news(Known { called: Mono(1), ..stranger }, start + EVERY));
+        // Answered by a worker that was not so far, it is owed the first by the other.
+        let behind = Known { newest: None, answered: Some(start + EVERY), called: start + EVERY };
+        assert!(here.is_news(behind, start + EVERY));
+        let one = Known { newest: here.newest(), ..behind };
+        assert!(!there.is_news(one, start + EVERY) && json_of(&there, one, start).is_empty(), "and not twice");
+        there.cry(start + EVERY + EVERY);
+        assert_eq!(json_of(&there, one, start).len(), 1);
+        // Its end, once, too.
+        there.take(&list(&[2]), start, Wall(0));
+        let end = start + EVERY + EVERY + EVERY;
+        there.cry(end);
+        let both = Known { newest: there.newest(), answered: Some(start + EVERY + EVERY), called: end };
+        assert_eq!(json_of(&there, both, end), [r#"{"type":"banner","banner_id":"1","ended":true}"#]);
+        assert!(json_of(&there, Known { answered: Some(end), ..both }, end).is_empty());
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_leaves_no_banner_hanging() {
+        let mut site = Site::default();
+        // Made an hour after what this clock says now: it stands a thousand seconds, not an hour.
+        let list = SiteList { as_of: Wall(3_600_000), banners: vec![banner(1, Wall(4_600_000))] };
+        site.take(&list, Mono(0), Wall(0));
+        assert!(site.standing_json(Mono(OVER.0 - 1)).contains("\"1\""));
+        assert_eq!(site.standing_json(OVER), "[]");
     }
 }

@@ -27,7 +27,7 @@ use grandstand_wire::ws::FrameReader;
 
 use super::conn::Kind;
 use super::parts;
-use super::polls::{Heard, Line};
+use super::polls::{Heard, Known, Line};
 use super::renewal::session_name;
 use super::said::event_error;
 use super::streams::{self, Held};
@@ -212,8 +212,7 @@ impl Worker {
                 skipped: None,
                 heard: None,
                 found: Heard::default(),
-                banners_from: now,
-                news_from: now,
+                banners: Known { newest: None, answered: None, called: now },
                 not_before: now,
                 until: now + timeout,
             }

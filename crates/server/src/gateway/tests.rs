@@ -23,6 +23,7 @@ use tokio::sync::mpsc;
 
 mod admission;
 mod away;
+mod banners;
 mod deflate;
 mod full;
 mod half_open;

@@ -17,7 +17,7 @@ use grandstand_wire::op;
 use grandstand_wire::ws::{FrameReader, Limits};
 
 use super::parts::{Taste, Who};
-use super::polls::{Heard, Line};
+use super::polls::{Heard, Known, Line};
 use super::streams::Held;
 use crate::auth::Identity;
 use crate::auth::ticket::StubId;
@@ -163,9 +163,8 @@ pub struct PollCall {
     /// ends the wait.
     pub heard: Option<Heard>,
     pub found: Heard,
-    /// Banners from after this are told with its answer; those from after `news_from` are a reason to answer.
-    pub banners_from: Mono,
-    pub news_from: Mono,
+    /// The site's other banners are told with its answer.
+    pub banners: Known,
     /// Not before this, and at the latest then.
     pub not_before: Mono,
     pub until: Mono,

@@ -787,6 +787,7 @@ impl Writer<'_> {
             }
             ToWorker::Site(list) => {
                 self.u8(20);
+                self.u64(list.as_of.0);
                 self.list(&list.banners, |w, banner| {
                     w.u64(banner.id.value());
                     w.u64(banner.ts.0);
@@ -1197,6 +1198,7 @@ impl<'a> Reader<'a> {
             10 => ToWorker::Tally(Arc::new(self.list(8, |r| Ok((r.room()?, r.totals()?)))?)),
             11 => ToWorker::LikesSettled { sender: self.u64()?, number: self.u64()? },
             20 => ToWorker::Site(Arc::new(SiteList {
+                as_of: Wall(self.u64()?),
                 // Three numbers and a length.
                 banners: self.list(28, |r| {
                     let (id, ts, until) = (r.id()?, Wall(r.u64()?), Wall(r.u64()?));

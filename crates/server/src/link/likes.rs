@@ -3,15 +3,18 @@
 //! One box by the door: whoever has something puts it in, and the first to do so rings. The owner empties the box of its own
 //! process when its tick has come; in a gateway process the hub does, and carries what was in it to the owner's as one
 //! numbered frame. While the shard is away the box stays where it is and fills up to its bound.
+//!
+//! Reactions are not gathered; what a user may give of them is kept here, because every road into the process meets here.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use grandstand_core::hash::Seeded;
-use grandstand_core::likes::{self, Gatherer, NotTaken, Round, Totals};
+use grandstand_core::likes::{self, Gatherer, Meter, NotTaken, Round, Totals};
 use grandstand_core::names::{LikeKind, RoomId, UserId};
 use grandstand_core::record::{Room, RoomState};
 use grandstand_core::time::Mono;
+use grandstand_wire::codes::ErrorCode;
 
 use super::{Delay, OVERLOADED};
 
@@ -27,7 +30,7 @@ pub struct Like<'a> {
     pub n: u32,
 }
 
-/// Why a like is refused.
+/// Why a like or a reaction is refused: said in the same words on every road.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
     /// The room's settings take none, or the room is closed.
@@ -40,15 +43,44 @@ pub enum Refused {
     Full(Delay),
 }
 
+impl Refused {
+    pub fn code(self) -> ErrorCode {
+        match self {
+            Refused::Room(_) => ErrorCode::RoomState,
+            Refused::Kind => ErrorCode::BadField,
+            Refused::Rate(_) => ErrorCode::RateLimited,
+            Refused::Full(_) => ErrorCode::Overloaded,
+        }
+    }
+
+    pub fn why(self) -> &'static str {
+        match self {
+            Refused::Room(why) => why,
+            Refused::Kind => "the room counts as many kinds of likes as it may",
+            Refused::Rate(_) => "more than a user may give in this room",
+            Refused::Full(_) => "too much of it waits",
+        }
+    }
+
+    fn of(refused: NotTaken) -> Refused {
+        match refused {
+            NotTaken::Rate(wait) => Refused::Rate(wait),
+            NotTaken::Full => Refused::Full(OVERLOADED),
+        }
+    }
+}
+
 pub struct LikeBox {
     gathered: Mutex<Gatherer>,
+    reactions: Mutex<Meter>,
     /// Called when the box stops being empty.
     ring: Box<dyn Fn() + Send + Sync>,
 }
 
 impl LikeBox {
     pub fn new(seed: u64, ring: impl Fn() + Send + Sync + 'static) -> LikeBox {
-        LikeBox { gathered: Mutex::new(Gatherer::new(Seeded(seed))), ring: Box::new(ring) }
+        let gathered = Mutex::new(Gatherer::new(Seeded(seed)));
+        LikeBox { gathered, reactions: Mutex::new(Meter::new(Seeded(seed))), ring: Box::new(ring) }
     }
 
     /// Takes likes of a user who may speak in the room. `totals`: what is known of the room's likes.
@@ -67,16 +99,19 @@ impl LikeBox {
         let first = {
             let mut gathered = self.gathered();
             let first = gathered.is_empty();
-            gathered.like(like.room, like.kind, like.user, like.n, limit, now).map_err(|refused| match refused {
-                NotTaken::Rate(wait) => Refused::Rate(wait),
-                NotTaken::Full => Refused::Full(OVERLOADED),
-            })?;
+            gathered.like(like.room, like.kind, like.user, like.n, limit, now).map_err(Refused::of)?;
             first
         };
         if first {
             (self.ring)();
         }
         Ok(())
+    }
+
+    /// Pays for one reaction of a user who may speak in the room.
+    pub fn react(&self, room: &RoomId, user: &UserId, now: Mono) -> Result<(), Refused> {
+        let mut reactions = self.reactions.lock().expect("no holder of this lock can panic");
+        reactions.take(room, user, 1, likes::REACTIONS, now).map_err(Refused::of)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -98,7 +133,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
 
-    use grandstand_core::likes::Totals;
+    use grandstand_core::likes::{REACTIONS, Totals};
     use grandstand_core::names::{LikeKind, RoomId, UserId};
     use grandstand_core::record::{Room, RoomState};
     use grandstand_core::time::Mono;
@@ -132,5 +167,18 @@ mod tests {
         assert_eq!(rings.load(Ordering::Relaxed), 1);
         assert_eq!(likes.take(Mono(0)).rooms[0].kinds[0].1, [(user.clone(), 100)]);
         assert!(likes.is_empty());
+    }
+
+    #[test]
+    fn reactions_of_a_user_are_bounded_in_each_room_and_nobody_else_pays() {
+        let likes = LikeBox::new(1, || {});
+        let (room, user) = (RoomId::parse("a").unwrap(), UserId::parse("u").unwrap());
+        let burst = REACTIONS.burst as usize;
+        assert_eq!((0..30).filter(|_| likes.react(&room, &user, Mono(0)).is_ok()).count(), burst);
+        assert_eq!(likes.react(&room, &user, Mono(0)), Err(Refused::Rate(Duration::from_millis(100))));
+        assert_eq!(likes.react(&room, &user, Mono(100_000)), Ok(()));
+        assert_eq!(likes.react(&RoomId::parse("b").unwrap(), &user, Mono(0)), Ok(()));
+        assert_eq!(likes.react(&room, &UserId::parse("v").unwrap(), Mono(0)), Ok(()));
+        assert!(likes.is_empty(), "nothing of it is kept");
     }
 }

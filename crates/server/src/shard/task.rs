@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use grandstand_core::banners::Standing;
 use grandstand_core::ids::{EventId, Position};
 use grandstand_core::likes::Frame;
 use grandstand_core::moderation::Ruling;
@@ -103,6 +104,8 @@ pub struct State {
     said: HashMap<RoomId, u32>,
     /// Homes that are told of the site's banners, and whether they have the list as it is.
     site_told: BTreeMap<WorkerId, bool>,
+    /// What stands, written once for all who are told; until there is another.
+    site_banners: Option<Vec<Arc<SiteBanner>>>,
     waiting: Vec<Waiting>,
     in_flight_since: Option<Instant>,
     hold: Option<Hold>,
@@ -610,22 +613,26 @@ impl Task {
             }
         }
         if changed {
+            self.state.site_banners = None;
             self.state.site_told.values_mut().for_each(|told| *told = false);
             self.tell_site();
         }
     }
 
-    /// The site's banners that stand, encoded.
-    fn site_list(&self) -> Arc<SiteList> {
-        let now = clock::wall();
-        let standing = self.owner.site().active.iter().filter(|(_, standing)| now < standing.banner.until);
-        let banners = standing.map(|(id, standing)| {
-            let mut json = Vec::with_capacity(320);
-            event::write_banner(*id, &standing.banner, false, &mut json);
-            let (ts, until) = (standing.since, standing.banner.until);
-            Arc::new(SiteBanner { id: *id, ts, until, json: json.into_boxed_slice() })
+    /// The site's banners that stand.
+    fn site_list(&mut self) -> Arc<SiteList> {
+        let as_of = self.owner.log_time(clock::mono(), clock::wall());
+        let active = &self.owner.site().active;
+        let written = self.state.site_banners.get_or_insert_with(|| {
+            let one = |(id, Standing { since, banner }): (&EventId, &Standing)| {
+                let mut json = Vec::with_capacity(320);
+                event::write_banner(*id, banner, &mut json);
+                Arc::new(SiteBanner { id: *id, ts: *since, until: banner.until, json: json.into_boxed_slice() })
+            };
+            active.iter().map(one).collect()
         });
-        Arc::new(SiteList { banners: banners.collect() })
+        written.retain(|banner| as_of < banner.until);
+        Arc::new(SiteList { as_of, banners: written.clone() })
     }
 
     /// Sends the site's list to the homes that do not have it. A full one is tried again with the lost.
@@ -775,8 +782,9 @@ impl Task {
         self.owner.room(room).map(detail_of)
     }
 
-    fn snapshot(&self, room: &RoomId) -> Result<Arc<SnapshotView>, ReadRefused> {
+    fn snapshot(&mut self, room: &RoomId) -> Result<Arc<SnapshotView>, ReadRefused> {
         let info = self.info(room).ok_or(ReadRefused::NoRoom)?;
+        let banners = self.site_list();
         let head = self.owner.head();
         let view = self.owner.room(room);
         let as_of = if info.last_event > Position::START { info.last_event } else { head };
@@ -790,7 +798,7 @@ impl Task {
             pinned: view.map(|v| v.pinned.clone()).unwrap_or_default(),
             recent: view.map(|v| v.recent.iter().cloned().collect()).unwrap_or_default(),
             policy_version: view.map_or(1, |v| v.policy_version),
-            banners: self.site_list(),
+            banners,
             info,
         }))
     }

@@ -238,6 +238,7 @@ fn mails() -> Vec<ToWorker> {
         ToWorker::LikesSettled { sender: u64::MAX, number: 3 },
         ToWorker::Site(Arc::default()),
         ToWorker::Site(Arc::new(SiteList {
+            as_of: Wall(5),
             banners: vec![Arc::new(SiteBanner {
                 id: id(6),
                 ts: Wall(7),
