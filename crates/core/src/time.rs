@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Mono(pub u64);
 
-/// Milliseconds since 1970 UTC. Log time is this, clamped by the owner so that it never falls within a log.
+/// Milliseconds since 1970 UTC. Log time is this, kept by the owner so that it never falls within a log and never stands still.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Wall(pub u64);
 
