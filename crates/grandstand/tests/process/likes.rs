@@ -131,7 +131,8 @@ fn what_may_not_be_liked_is_refused_by_the_rule_it_breaks() {
     let told = speaker.until(|e| e["type"] == "rate_limited").pop().expect("it is told");
     assert_eq!(told["reason"], "user_rate");
     // Reactions have a rate of their own, the same by both roads.
-    let react = json!({"event_id": 1, "kind": "fire"});
+    let event_id = server.published("r", &fan, "k1", "to be reacted to");
+    let react = json!({"event_id": event_id, "kind": "fire"});
     let by_post = || server.http().call("POST", "/v1/rooms/r/reactions", Some(&fan), Some(&react)).expect("an answer");
     let taken: Vec<u16> = (0..20).map(|_| by_post().status).collect();
     assert_eq!(taken, [204; 20]);
@@ -140,7 +141,7 @@ fn what_may_not_be_liked_is_refused_by_the_rule_it_breaks() {
     assert_eq!((&over.json["code"], &over.json["reason"]), (&json!("rate_limited"), &json!("user_rate")));
     assert!(over.json["retry_after_ms"].as_u64().is_some_and(|ms| (1..=200).contains(&ms)), "{:?}", over.json);
     for _ in 0..60 {
-        speaker.say(&json!({"op": "react", "room_id": "r", "event_id": 1, "kind": "fire"})).expect("sent");
+        speaker.say(&json!({"op": "react", "room_id": "r", "event_id": event_id, "kind": "fire"})).expect("sent");
     }
     assert_eq!(speaker.until(|e| e["type"] == "rate_limited").pop().expect("it is told")["reason"], "user_rate");
     let mut nobody = open(&server, Rung::WebSocket, "r", None);

@@ -122,6 +122,8 @@ impl From<Refused> for Problem {
         let problem = Problem::new(refused.code(), refused.why());
         match refused {
             Refused::Rate(retry_after) => {
+                // Rounded up: who comes when told is not a moment early.
+                let retry_after = retry_after + Duration::from_millis(1);
                 problem.with("reason", RateReason::UserRate.name()).after(Delay { retry_after, spread: Duration::ZERO })
             }
             Refused::Full(delay) => problem.after(delay),

@@ -208,12 +208,13 @@ impl Site {
         self.notices.iter().enumerate().filter(move |(i, notice)| now < notice.over_at && is_last(*i, notice.id))
     }
 
-    /// What a poll's answer is to tell its caller: what it does not know of what hangs on the wall, and what ended.
+    /// What a poll's answer is to tell its caller: what it does not know of what hangs on the wall, and what ended since. Who calls
+    /// on no known line may have seen what ended.
     pub fn since(&self, known: Known, now: Mono) -> impl Iterator<Item = Out<'_>> {
         let new = self.standing(now).filter(move |banner| known.newest.is_none_or(|newest| newest < banner.id));
         let ended = self
             .newest_words(now)
-            .filter(move |(_, notice)| notice.ended && known.answered.is_some_and(|at| at < notice.at));
+            .filter(move |(_, notice)| notice.ended && known.answered.is_none_or(|at| at < notice.at));
         let all = new.map(|banner| &*banner.json).chain(ended.map(|(_, notice)| &*notice.json));
         all.map(|json| Out { kind: "banner", id: None, json: json.into() })
     }
