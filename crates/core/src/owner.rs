@@ -141,6 +141,8 @@ pub struct Owner {
     /// Winners without a verdict: their room, and until when.
     judged_winners: BTreeMap<Tag, (usize, Mono)>,
     winner_tags: Tag,
+    /// Rooms that are narrow again, and until when what they were wide for is kept.
+    kept: BTreeSet<(Wall, usize)>,
     /// Recovery: what was said in wide rooms in the last seconds of the log.
     recovered: BTreeMap<usize, VecDeque<Arc<Record>>>,
     #[cfg(feature = "planted")]
@@ -221,6 +223,7 @@ impl Owner {
             lines: BTreeSet::new(),
             judged_winners: BTreeMap::new(),
             winner_tags: 0,
+            kept: BTreeSet::new(),
             recovered: BTreeMap::new(),
             #[cfg(feature = "planted")]
             leaked: 0,

@@ -145,7 +145,7 @@ fn scene(seed: u64, keys: u64) -> Scene {
         let fate = if winner.by_right { Fate::Right } else { Fate::Lot };
         fates.insert(place_of(winner.candidate.id()), (fate, winner.weight, winner.repeats));
     }
-    for waiting in window.draw(usize::MAX) {
+    for waiting in window.draw(usize::MAX, |_| true) {
         fates.insert(place_of(waiting.candidate.id()), (Fate::Waits, waiting.weight, waiting.repeats));
     }
     let mut table = Table::new(WindowNumber(1), winners.iter().map(|w| w.weight).collect());

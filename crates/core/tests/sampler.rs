@@ -246,7 +246,7 @@ fn a_place_that_moderation_took_goes_to_the_next_best() {
         window.offer(said(seq, &format!("u{seq}"), &format!("text {seq}"), T0), T0);
     }
     let shown: BTreeSet<u64> = ids(&window.close(T0)).into_iter().collect();
-    let next = ids(&window.draw(1));
+    let next = ids(&window.draw(1, |_| true));
     assert_eq!(next.len(), 1);
     assert!(!shown.contains(&next[0]));
 }

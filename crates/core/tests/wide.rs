@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use grandstand_core::ids::{Epoch, EventId};
 use grandstand_core::names::{ClientMsgId, RoomId, UserId};
-use grandstand_core::owner::answer::{Answer, Failure, Fate, Output};
+use grandstand_core::owner::answer::{Answer, Failure, Fate, Known, Output};
 use grandstand_core::owner::command::{Author, Command, Publish, React, Standing};
 use grandstand_core::owner::{Owner, Settings};
 use grandstand_core::record::{Body, Comment, Record, RetractTarget, Verdict, Won};
@@ -371,6 +371,139 @@ fn in_a_moderated_wide_room_only_winners_are_judged_and_a_block_makes_room_for_t
     judge(&mut stand, Verdict::Allow);
     assert_eq!((stand.texts().len(), stand.fates.len()), (1, 2));
     assert!(stand.log.iter().filter(|r| r.raw_id().is_some()).all(|r| r.verdict == Verdict::Allow));
+}
+
+/// A wide room whose winners are judged before they are shown.
+fn strict(winners: usize) -> Stand {
+    let mut stand = Stand::wide(winners);
+    let strict = grandstand_core::record::Policy::PreModerateStrict;
+    stand.put(RoomChange { moderation_policy: Some(strict), ..RoomChange::default() });
+    stand
+}
+
+impl Stand {
+    fn close_window(&mut self) {
+        self.now = self.now + WINDOW;
+        self.owner.on_deadline(self.now, self.wall());
+        self.commit();
+    }
+
+    /// The oldest question is answered.
+    fn judge(&mut self, word: Verdict) {
+        let tag = self.asked.remove(0);
+        self.owner.on_verdict(tag, Some(word), self.now, self.wall());
+        self.commit();
+    }
+}
+
+#[test]
+fn who_replaces_a_blocked_winner_passes_nothing_that_its_author_said_before() {
+    let mut stand = strict(1);
+    stand.raw("mia", "k", "hi");
+    stand.close_window();
+    stand.judge(Verdict::Allow);
+    stand.raw("bob", "k", "rude");
+    stand.close_window();
+    // Ann's first waits by right and her second by lot: it is the only one that could take bob's place.
+    stand.raw("ann", "k1", "@mia hello");
+    let second = stand.raw("ann", "k2", "again");
+    stand.judge(Verdict::Block);
+    assert!(stand.asked.is_empty(), "nobody is there to take the place");
+    stand.close_window();
+    while !stand.asked.is_empty() {
+        stand.judge(Verdict::Allow);
+    }
+    assert_eq!(stand.texts(), ["hi", "@mia hello"]);
+    assert_eq!(stand.fate(second), Some(Fate::NotShown), "one winner an author");
+}
+
+#[test]
+fn who_replaces_a_blocked_winner_has_not_won_in_the_same_window() {
+    let mut stand = strict(2);
+    stand.raw("ann", "k1", "one");
+    stand.raw("bob", "k", "rude");
+    stand.close_window();
+    assert_eq!(stand.asked.len(), 2);
+    stand.raw("ann", "k2", "two");
+    // In the order of their ids: ann's stands, bob's is replaced.
+    stand.judge(Verdict::Allow);
+    stand.judge(Verdict::Block);
+    assert_eq!((stand.asked.len(), stand.texts()), (0, vec!["one"]), "ann has her winner of this window");
+    stand.close_window();
+    stand.judge(Verdict::Allow);
+    assert_eq!(stand.texts(), ["one", "two"]);
+    let windows: Vec<_> = stand.shown().into_iter().map(|(_, won)| won.unwrap().window).collect();
+    assert!(windows[0] < windows[1], "{windows:?}");
+}
+
+#[test]
+fn an_operators_narrow_waits_for_verdicts_no_longer_than_one_may_take() {
+    let mut stand = strict(1);
+    for n in 0..10 {
+        stand.raw(&format!("u{n}"), "k", &format!("text {n}"));
+    }
+    stand.close_window();
+    assert_eq!(stand.asked.len(), 1, "one is being judged");
+    let change = RoomChange { sampling: Some(Sampling::None), ..RoomChange::default() };
+    stand.put(change);
+    assert!(stand.is_wide(), "who is judged has the time it was given");
+    // The classifier says nothing: each would be replaced by the next, who would be waited for as well.
+    stand.pass(Settings::default().verdict_within);
+    assert!(!stand.is_wide());
+    let n_asked = stand.asked.len();
+    stand.submit(publish("u0", "k2", "direct", None));
+    stand.commit();
+    assert_eq!(stand.asked.len(), n_asked + 1, "what is said now is judged by itself");
+}
+
+#[test]
+fn the_next_owner_knows_what_became_of_what_was_said_to_the_one_before() {
+    let mut stand = Stand::wide(1);
+    let won = stand.raw("ann", "k", "one");
+    stand.pass(WINDOW);
+    let Some(Fate::Shown(event_id)) = stand.fate(won) else { panic!("alone in its window it wins") };
+    let folded = [stand.raw("bob", "k", "two"), stand.raw("cat", "k", "two")];
+    assert_eq!(folded.map(|id| stand.owner.fate(&room(), id)), [Known::Waits, Known::Decided(Fate::NotShown)]);
+    let mut stand = stand.crash(1);
+    let known = |stand: &Stand, id| stand.owner.fate(&room(), id);
+    assert_eq!(known(&stand, won), Known::Decided(Fate::Shown(event_id)));
+    assert_eq!(known(&stand, folded[0]), Known::Waits, "it is offered again");
+    stand.pass(WINDOW);
+    assert!(matches!(known(&stand, folded[0]), Known::Decided(Fate::Shown(_))));
+    assert_eq!(known(&stand, folded[1]), Known::Decided(Fate::NotShown));
+    assert_eq!(known(&stand, event_id), Known::Forgotten, "nothing was said under the id it was shown as");
+    // Long after, nobody can tell, and nobody is told what may be wrong.
+    stand.put(RoomChange { sampling: Some(Sampling::None), ..RoomChange::default() });
+    stand.pass(Duration::from_secs(601));
+    assert_eq!(known(&stand, won), Known::Forgotten);
+}
+
+#[test]
+fn what_a_room_held_while_it_was_wide_is_let_go_when_no_retract_can_name_it() {
+    let mut stand = Stand::wide(2);
+    let raw_id = stand.raw("ann", "k", "one");
+    stand.pass(WINDOW);
+    let turn = |stand: &mut Stand, when| {
+        stand.put(RoomChange { sampling: Some(when), ..RoomChange::default() });
+    };
+    turn(&mut stand, Sampling::None);
+    assert_eq!(stand.owner.n_kept_wide(), 1);
+    stand.pass(Duration::from_secs(599));
+    turn(&mut stand, Sampling::Always);
+    stand.pass(Duration::from_secs(60));
+    assert_eq!(stand.owner.n_kept_wide(), 1, "it is wide again");
+    turn(&mut stand, Sampling::None);
+    stand.pass(Duration::from_secs(599));
+    let by = stand.retract(RetractTarget::Event(raw_id)).expect("it is known still");
+    let Body::Retract(retract) = &stand.record(by).body else { panic!("a retract") };
+    let RetractTarget::Event(shown) = retract.target else { panic!("an event") };
+    assert_eq!(stand.fate(raw_id), Some(Fate::Shown(shown)));
+    let mut again = stand.crash(2);
+    assert_eq!(again.owner.n_kept_wide(), 1);
+    again.pass(Duration::from_secs(1));
+    assert_eq!(again.owner.n_kept_wide(), 1, "the next owner counts from where it began");
+    again.pass(Duration::from_secs(600));
+    assert_eq!(again.owner.n_kept_wide(), 0);
 }
 
 #[test]

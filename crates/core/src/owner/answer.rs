@@ -91,6 +91,16 @@ impl Fate {
     }
 }
 
+/// What an owner knows of the fate of something said in a wide room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Known {
+    /// It may still win: [`Output::Fate`] will tell.
+    Waits,
+    Decided(Fate),
+    /// Nothing was said under this id, or it is too long ago to tell.
+    Forgotten,
+}
+
 /// Why a batch is certainly not in the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {

@@ -14,22 +14,23 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::dedupe;
 use crate::hash::Seeded;
 use crate::ids::EventId;
 use crate::names::{RoomId, UserId};
 use crate::owner::admit::{banned, may_comment};
-use crate::owner::answer::{Answer, Fate, Output};
+use crate::owner::answer::{Answer, Fate, Known, Output};
 use crate::owner::command::{React, Tag};
 use crate::owner::draft::Draft;
 use crate::owner::{Owner, Slot};
 use crate::planted::planted;
 use crate::record::{Body, Comment, Config, Crowd, Policy, RAW, Record, RetractTarget, Source, Verdict, Won};
 use crate::sampler::Candidate;
-use crate::sampler::known::Known;
+use crate::sampler::known;
 use crate::sampler::pick::{self, WindowNumber};
 use crate::sampler::switch::{Change, Sampling};
 use crate::sampler::window::{self, Offered, Window, Winner};
-use crate::time::Mono;
+use crate::time::{Mono, Wall};
 
 /// How long a window is. Source: docs/decisions/0005-numbers.md.
 pub const WINDOW: Duration = Duration::from_millis(pick::WINDOW_MS);
@@ -37,10 +38,12 @@ pub const WINDOW: Duration = Duration::from_millis(pick::WINDOW_MS);
 pub const TICK: Duration = Duration::from_secs(1);
 /// What a crash may give back to a window: the carry of a room at its fullest.
 const RECOVERED_MAX: usize = 8_192;
-/// Raw ids known one by one, 2 MiB; a retract of an older one is told to viewers, who know of no such event.
+/// Raw ids known one by one, 2 MiB; a retract of an older one that did not win is told to viewers, who know of no such event.
 const RAW_IDS_MAX: usize = 262_144;
-/// Winners known by what they were said under: two minutes and a half of 96 a window, five a second.
-const WON_MAX: usize = 65_536;
+/// Winners known by what they were said under: ten minutes of 96 a window, five a second; 8 MiB.
+const WON_MAX: usize = 288_000;
+/// So long after a room turned narrow what was said in it while it was wide is known: as long as at its fullest.
+const KEPT: Duration = dedupe::WINDOW;
 /// Reactions that count, to what waits in one room's window.
 const REACTIONS_MAX: usize = 65_536;
 /// Tags of winners that are being judged are above any command's.
@@ -57,7 +60,7 @@ enum Lift {
 /// A room that is wide, or was since the owner began.
 pub(super) struct Wide {
     window: Window,
-    known: Known,
+    known: known::Known,
     /// Who won and has no id yet, in order.
     line: VecDeque<Standing>,
     /// When the window closes, while there is somebody in it.
@@ -71,6 +74,8 @@ pub(super) struct Wide {
     /// Who has lifted what may still win, by a reply or by a reaction, and how many that are.
     lifted: BTreeMap<EventId, BTreeSet<(Lift, UserId)>>,
     n_lifted: usize,
+    /// Log time at which it is let go, while its room is narrow.
+    kept_until: Option<Wall>,
 }
 
 /// A winner in the line.
@@ -100,7 +105,7 @@ impl Wide {
     fn new(hasher: Seeded, now: Mono) -> Wide {
         Wide {
             window: Window::new(window::Settings::default(), 0),
-            known: Known::new(hasher, now),
+            known: known::Known::new(hasher, now),
             line: VecDeque::new(),
             closes: None,
             raw: VecDeque::new(),
@@ -108,7 +113,31 @@ impl Wide {
             undecided: BTreeSet::new(),
             lifted: BTreeMap::new(),
             n_lifted: 0,
+            kept_until: None,
         }
+    }
+
+    /// Something was said in the room while it was wide.
+    fn said(&mut self, raw_id: EventId) {
+        self.raw.push_back(raw_id);
+        if self.raw.len() > RAW_IDS_MAX {
+            self.raw.pop_front();
+        }
+    }
+
+    /// It was shown. Of nothing that is known to have been said it is forgotten that it won.
+    fn shown(&mut self, raw_id: EventId, event_id: EventId) {
+        self.won.insert(raw_id, event_id);
+        if self.won.len() > WON_MAX
+            && let Some((forgotten, _)) = self.won.pop_first()
+        {
+            while self.raw.pop_front_if(|raw| *raw <= forgotten).is_some() {}
+        }
+    }
+
+    /// The event it was shown as, and whether it is known to have been said.
+    fn of_raw(&self, id: EventId) -> (Option<EventId>, bool) {
+        (self.won.get(&id).copied(), self.raw.binary_search(&id).is_ok())
     }
 
     /// Somebody else's reply or reaction lifts what waits, each once.
@@ -139,9 +168,7 @@ impl Slot {
 
     /// What won of what was said under this id, and whether it is known to be a raw comment's.
     pub(super) fn of_raw(&self, id: EventId) -> (Option<EventId>, bool) {
-        self.wide
-            .as_ref()
-            .map_or((None, false), |wide| (wide.won.get(&id).copied(), wide.raw.binary_search(&id).is_ok()))
+        self.wide.as_ref().map_or((None, false), |wide| wide.of_raw(id))
     }
 
     /// What became of a raw comment, `None` while it may still win.
@@ -167,6 +194,16 @@ impl Owner {
         self.active.iter().map(|at| &self.slots[*at].room)
     }
 
+    /// What became of a raw comment, for who was told that it is in the log by an owner before this one.
+    pub fn fate(&self, room: &RoomId, raw_id: EventId) -> Known {
+        let Some(&at) = self.index.get(room) else { return Known::Forgotten };
+        let slot = &self.slots[at];
+        match slot.of_raw(raw_id) {
+            (None, false) => Known::Forgotten,
+            (won, _) => slot.fate_of(raw_id, won).map_or(Known::Waits, Known::Decided),
+        }
+    }
+
     /// Rooms that are wide now.
     pub fn n_wide(&self) -> u64 {
         self.active.iter().filter(|at| self.slots[**at].is_wide()).count() as u64
@@ -176,7 +213,9 @@ impl Owner {
     pub(super) fn next_wide(&self) -> Option<Mono> {
         let closes = self.closing.first().map(|(at, _)| *at);
         let verdict = self.judged_winners.values().map(|(_, deadline)| *deadline).min();
-        [closes, verdict, self.tick_at].into_iter().flatten().min()
+        let (now, log_now) = (self.clock.0, self.log_now());
+        let kept = self.kept.first().map(|(until, _)| now + until.since(log_now));
+        [closes, verdict, self.tick_at, kept].into_iter().flatten().min()
     }
 
     pub(super) fn on_wide_deadline(&mut self, now: Mono) {
@@ -192,6 +231,33 @@ impl Owner {
         if self.tick_at.is_some_and(|at| at <= now) {
             self.look_at_crowds(now);
         }
+        self.let_go_of_narrow();
+    }
+
+    /// Of a room that has long been narrow nothing of its windows is asked any more.
+    fn let_go_of_narrow(&mut self) {
+        let log_now = self.log_now();
+        while let Some(&(until, at)) = self.kept.first().filter(|(until, _)| *until <= log_now) {
+            self.kept.remove(&(until, at));
+            let slot = &mut self.slots[at];
+            // It may have been wide again meanwhile.
+            if slot.wide.as_ref().is_some_and(|wide| wide.kept_until == Some(until)) {
+                slot.wide = None;
+            }
+        }
+    }
+
+    /// The room is narrow from here on.
+    fn keep_for_a_while(&mut self, at: usize, ts: Wall) {
+        if let Some(wide) = &mut self.slots[at].wide {
+            wide.kept_until = Some(ts + KEPT);
+            self.kept.insert((ts + KEPT, at));
+        }
+    }
+
+    /// Rooms of which something is held that they were wide for.
+    pub fn n_kept_wide(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.wide.is_some()).count()
     }
 
     /// Whether something of wide rooms is to be given an id.
@@ -352,10 +418,21 @@ impl Owner {
         }
     }
 
+    /// The room is to be narrow as soon as nobody in its line is being judged: nobody joins the line meanwhile.
+    fn is_narrowing(&self, at: usize) -> bool {
+        matches!(self.turning.get(&at), Some((Change::Narrow, _)))
+    }
+
     fn close_window(&mut self, at: usize, now: Mono) {
+        let narrowing = self.is_narrowing(at);
         let number = self.log_now().0 / WINDOW.as_millis() as u64;
         let slot = &mut self.slots[at];
         let Some(wide) = &mut slot.wide else { return };
+        if narrowing {
+            wide.closes = Some(now + WINDOW);
+            self.closing.insert((now + WINDOW, at));
+            return;
+        }
         if wide.window.number() + NUMBERS_BEHIND < number {
             wide.window.skip_to(number);
         }
@@ -396,6 +473,7 @@ impl Owner {
     /// The classifier's word on a winner. True when it was one of ours.
     pub(super) fn judge_winner(&mut self, tag: Tag, verdict: Option<Verdict>) -> bool {
         let Some((at, _)) = self.judged_winners.remove(&tag) else { return tag & WINNER_TAG > 0 };
+        let narrowing = self.is_narrowing(at);
         let slot = &mut self.slots[at];
         let (Some(view), Some(wide)) = (&slot.view, &mut slot.wide) else { return true };
         let is_it = |s: &&mut Standing| matches!(s.judged, Judged::Waits { tag: its, .. } if its == tag);
@@ -409,7 +487,14 @@ impl Owner {
                 Judged::Ready { verdict: verdict.unwrap_or(Verdict::Unjudged), policy_version: view.policy_version }
             }
         };
-        let next = if standing.judged == Judged::Blocked && by_lot { wide.window.draw(1) } else { Vec::new() };
+        let mut next = Vec::new();
+        if standing.judged == Judged::Blocked && by_lot && !narrowing {
+            // The next stands in the window that closed last, where an author has one winner.
+            let last = WindowNumber(wide.window.number());
+            let has_won =
+                |author: &UserId| wide.line.iter().any(|s| s.window == last && s.winner.candidate.author() == author);
+            next = wide.window.draw(1, |author| !has_won(author));
+        }
         self.lines.insert(at);
         for winner in next {
             self.stand_in_line(at, winner);
@@ -510,6 +595,9 @@ impl Owner {
             Body::Narrow(_) => {
                 self.slots[at].switch.set(false);
                 self.recovered.remove(&at);
+                if live {
+                    self.keep_for_a_while(at, record.ts);
+                }
             }
             Body::Retract(retract) => self.take_from_window(at, &retract.target),
             // What waits of a banned user would take the places of others, and their texts with it.
@@ -544,6 +632,7 @@ impl Owner {
         let slot = &mut self.slots[at];
         slot.switch.set(true);
         let wide = slot.wide.get_or_insert_with(|| Box::new(Wide::new(hasher, now)));
+        wide.kept_until = None;
         let Some(view) = &slot.view else { return };
         assert!(wide.window.is_empty() || planted(61), "a window is empty when its room is narrow");
         let seed = seed ^ crate::routing::stable_hash(slot.room.as_str().as_bytes());
@@ -570,23 +659,16 @@ impl Owner {
         let Some(wide) = &mut slot.wide else { return };
         let id = record.event_id();
         if record.is_raw() {
-            wide.raw.push_back(id);
-            if wide.raw.len() > RAW_IDS_MAX {
-                wide.raw.pop_front();
-            }
-            return;
+            return wide.said(id);
         }
         if let Some(user) = &record.user {
             wide.known.shown(id, user);
         }
         if let Some(raw_id) = record.raw_id() {
-            wide.won.insert(raw_id, id);
+            wide.shown(raw_id, id);
             if let Body::Comment(Comment { won: Some(won), .. }) = &record.body {
                 // No later window has the number of one that was shown.
                 wide.window.skip_to(won.window.0 + 1);
-            }
-            if wide.won.len() > WON_MAX {
-                wide.won.pop_first();
             }
         }
     }
@@ -627,6 +709,8 @@ impl Owner {
             let (wide, when) = (view.wide, view.settings.sampling.when);
             if wide {
                 self.open_window(at);
+            } else {
+                self.keep_for_a_while(at, self.ts);
             }
             if wide || when_is_set(when) {
                 self.obey_sampling(at, now);
@@ -677,4 +761,30 @@ impl Owner {
 
 fn when_is_set(when: Sampling) -> bool {
     when != Sampling::Auto
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{WON_MAX, Wide};
+    use crate::hash::Seeded;
+    use crate::ids::EventId;
+    use crate::time::Mono;
+
+    #[test]
+    fn of_nothing_that_is_known_to_have_been_said_is_it_forgotten_that_it_won() {
+        let id = |n: usize| EventId::new(1 << 33 | n as u64).expect("a valid id");
+        let mut wide = Wide::new(Seeded(1), Mono(0));
+        // A comment that loses, one that wins, and then so many others that the table is full.
+        (0..2).for_each(|n| wide.said(id(n)));
+        wide.shown(id(1), id(2));
+        assert_eq!([0, 1].map(|n| wide.of_raw(id(n))), [(None, true), (Some(id(2)), true)]);
+        for n in 2..=WON_MAX {
+            wide.shown(id(2 * n), id(2 * n + 1));
+        }
+        assert_eq!(wide.of_raw(id(1)), (Some(id(2)), true));
+        wide.said(id(2 * WON_MAX + 2));
+        wide.shown(id(2 * WON_MAX + 2), id(2 * WON_MAX + 3));
+        assert_eq!([0, 1].map(|n| wide.of_raw(id(n))), [(None, false); 2], "and not that it lost");
+        assert_eq!(wide.of_raw(id(4)), (Some(id(5)), false));
+    }
 }

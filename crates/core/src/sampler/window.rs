@@ -24,6 +24,11 @@ use crate::rng::Rng;
 use crate::routing::stable_hash;
 use crate::time::Mono;
 
+/// By lot, a window. Source of both: docs/decisions/0005-numbers.md.
+pub const WINNERS: usize = 64;
+/// By right, beside them.
+pub const BY_RIGHT: usize = 32;
+
 /// Numbers: docs/decisions/0005-numbers.md.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -40,7 +45,13 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { weights: Weights::default(), winners: 64, by_right: 32, waiting: 192, carry: Duration::from_secs(5) }
+        Settings {
+            weights: Weights::default(),
+            winners: WINNERS,
+            by_right: BY_RIGHT,
+            waiting: 192,
+            carry: Duration::from_secs(5),
+        }
     }
 }
 
@@ -224,7 +235,7 @@ impl Window {
                 self.drop_held(ticket);
             }
         }
-        winners.extend(self.draw(self.settings.winners));
+        winners.extend(self.draw(self.settings.winners, |_| true));
         let carry = self.settings.carry;
         let late =
             self.held.iter().filter(|(_, held)| now.since(held.candidate.at) >= carry).map(|(ticket, _)| *ticket);
@@ -236,9 +247,13 @@ impl Window {
         winners
     }
 
-    /// The next best `n` candidates: in place of winners that moderation did not let pass. In order of arrival.
-    pub fn draw(&mut self, n: usize) -> Vec<Winner> {
-        let best: Vec<Ticket> = self.held.keys().take(n).copied().collect();
+    /// The next best `n` candidates of authors who may win: in place of winners that moderation did not let pass. In order of
+    /// arrival. Whoever waits by right is passed over: what was said first is shown first.
+    pub fn draw(&mut self, n: usize, may_win: impl Fn(&UserId) -> bool) -> Vec<Winner> {
+        let waits_by_right = |author: &UserId| self.right.iter().any(|winner| winner.candidate.author() == author);
+        let may_win = |author: &UserId| may_win(author) && !waits_by_right(author);
+        let fit = self.held.iter().filter(|(_, held)| may_win(held.candidate.author()));
+        let best: Vec<Ticket> = fit.map(|(ticket, _)| *ticket).take(n).collect();
         let mut winners: Vec<Winner> = best
             .into_iter()
             .map(|ticket| {

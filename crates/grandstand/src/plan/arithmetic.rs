@@ -10,6 +10,7 @@
 use grandstand_core::dedupe;
 use grandstand_core::routing::PARTITIONS;
 use grandstand_core::sampler::switch::Limits;
+use grandstand_core::sampler::{pick, window};
 use serde::Serialize;
 
 /// Zones of a region: any one of them may be lost.
@@ -246,9 +247,9 @@ pub struct Plan {
     pub costs: Vec<Measured>,
 }
 
-/// A wide room's window, seconds, and the most winners it has, by lot and by right: crates/core/src/sampler/window.rs.
-pub const WINDOW: f64 = 0.2;
-pub const WINNERS: f64 = 64.0 + 32.0;
+/// A wide room's window, seconds, and the most winners it has, by lot and by right.
+pub const WINDOW: f64 = pick::WINDOW_MS as f64 / 1e3;
+pub const WINNERS: f64 = (window::WINNERS + window::BY_RIGHT) as f64;
 /// What a classifier is given for one comment, seconds.
 const VERDICT: f64 = 0.08;
 /// A lost zone's viewers should be back after so long.
