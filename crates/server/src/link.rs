@@ -174,6 +174,7 @@ pub struct SiteBanner {
 /// One page of a room's log for one catching-up viewer.
 #[derive(Clone, Debug)]
 pub struct Page {
+    /// Of a window that the asked position lies within also the winners before it: nothing of one is picked that is not whole.
     pub pieces: Vec<Arc<Piece>>,
     /// The page holds every event of the room after the asked position up to here.
     pub upto: Position,
@@ -393,6 +394,8 @@ pub enum ToOwner {
         worker: WorkerId,
         room: RoomId,
     },
+    /// What became of this raw comment is to be told by [`ToWorker::Fate`], as to who published it here.
+    AskFate(AskFate),
     /// The like box of this process stopped being empty.
     LikesWait,
     /// A round of likes of a gateway process.
@@ -420,6 +423,16 @@ pub enum ToOwner {
         reply: oneshot::Sender<Arc<SiteList>>,
     },
     Stop,
+}
+
+/// A connection was told that its comment of a wide room is in the log, and the shard that would tell it what became of it went
+/// away.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AskFate {
+    pub conn: ConnKey,
+    pub room: RoomId,
+    pub client_msg_id: ClientMsgId,
+    pub raw_id: EventId,
 }
 
 /// What a gateway asks of the log, for a viewer or for a ring.
@@ -832,6 +845,14 @@ impl ShardHandle {
         match &self.way {
             Way::Here { owner, .. } => owner.send_link(ToOwner::Subscribe { worker, room }),
             Way::There(hub) => hub.subscribe(worker, room),
+        }
+    }
+
+    /// Asked of a shard that is back. Never refused: a connection asks for as many as it awaits, once.
+    pub fn ask_fate(&self, asked: AskFate) {
+        match &self.way {
+            Way::Here { owner, .. } => owner.send_link(ToOwner::AskFate(asked)),
+            Way::There(hub) => hub.ask_fate(asked),
         }
     }
 

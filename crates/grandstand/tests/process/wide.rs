@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::processes::{kill, shard_pid};
 use crate::support::{LIMIT, Server};
 use crate::viewer::{Rung, Viewer};
 
@@ -71,6 +72,44 @@ fn an_author_in_a_wide_room_is_told_twice_and_sees_one_comment() {
         Some(&json!({"event_id": event_id, "kind": "fire"})),
     );
     assert_eq!(reacted.expect("an answer").status, 204);
+}
+
+#[test]
+fn an_author_is_told_what_became_of_a_comment_though_the_shard_was_killed_meanwhile() {
+    let server = Server::start(&["--gateways", "2"], &[]);
+    let operator = server.token("op", &["region-ops"]);
+    let ann = server.token("ann", &["publisher"]);
+    server.put_room(ROOM, &operator, json!({"sampling": "always"}));
+    let mut viewer = Viewer::open(&server, Rung::WebSocket, ROOM, None, Some(&ann)).expect("a stream");
+    let start = Instant::now();
+    let told = |event: &Value, key: &str| event["type"] == "publish_commit" && event["client_msg_id"] == key;
+    for n in 0.. {
+        assert!(start.elapsed() < LIMIT, "the window always closed before the shard was dead");
+        let key = format!("k{n}");
+        let publish = json!({"op": "publish", "client_msg_id": key, "body": format!("hello {n}")});
+        loop {
+            viewer.say(&publish).expect("it is open");
+            let answer = viewer.until(|e| e["client_msg_id"] == key.as_str()).pop().expect("an answer");
+            if answer["type"] == "publish_ack" {
+                assert!(answer["raw_id"].is_u64(), "{answer}");
+                break;
+            }
+            assert!(start.elapsed() < LIMIT, "{answer}");
+        }
+        kill(shard_pid(&server));
+        let before = viewer.until(|e| e["type"] == "feed_paused");
+        if before.iter().any(|e| told(e, &key)) {
+            continue;
+        }
+        let after = viewer.until(|e| told(e, &key));
+        let commit = after.last().expect("it is told");
+        let shown = after.iter().find(|e| e["type"] == "comment" && e["body"] == format!("hello {n}"));
+        assert!(commit["event_id"].is_u64(), "alone in its window it is shown: {commit}");
+        if let Some(shown) = shown {
+            assert_eq!(shown["event_id"], commit["event_id"]);
+        }
+        return;
+    }
 }
 
 #[test]

@@ -20,7 +20,7 @@ use super::frames::{self, Out};
 use super::said::event_error_after;
 use super::viewer::{Stage, Viewer};
 use super::worker::Worker;
-use crate::link::Delay;
+use crate::link::{AskFate, Delay};
 use crate::metrics::{Transport, add};
 
 /// `reason` of `feed_paused`.
@@ -102,6 +102,16 @@ impl Worker {
 
     /// Asks once more what the shard that went away was asked.
     fn ask_again(&mut self, slot: usize) {
+        let conn = self.key(slot);
+        if let Some(rare) = self.viewer(slot).and_then(|viewer| viewer.rare.as_ref()) {
+            let asked = rare.awaited.iter().map(|((room, key), raw_id)| AskFate {
+                conn,
+                room: room.clone(),
+                client_msg_id: key.clone(),
+                raw_id: *raw_id,
+            });
+            asked.collect::<Vec<_>>().into_iter().for_each(|asked| self.shared.shard.ask_fate(asked));
+        }
         let stage = |viewer: &Viewer, member: usize| {
             viewer.members().nth(member).and_then(|m| m.joining.as_ref()).map(|joining| joining.stage)
         };

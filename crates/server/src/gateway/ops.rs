@@ -24,7 +24,7 @@ use super::conn::Kind;
 use super::frames::{self, Out};
 use super::said::event_error;
 use super::stream::credential;
-use super::viewer::{ASKED_BY_BACKEND_MAX, ASKED_MAX, Asked, PONG_WAIT};
+use super::viewer::{Asked, PONG_WAIT};
 use super::worker::Worker;
 use crate::auth::{self, Identity};
 use crate::link::{Overloaded, ReplyTo};
@@ -290,7 +290,7 @@ impl Worker {
         };
         let Some(viewer) = self.viewer(slot) else { return };
         let who = viewer.identity.clone();
-        let limit = if who.as_ref().is_some_and(|w| w.is_backend()) { ASKED_BY_BACKEND_MAX } else { ASKED_MAX };
+        let limit = viewer.asked_max();
         if viewer.rare.as_ref().is_some_and(|rare| rare.asked.len() >= limit) {
             return refuse(self, ErrorCode::Overloaded, "too many publishes are unanswered");
         }
@@ -366,6 +366,7 @@ impl Worker {
 
     pub(super) fn on_answer(&mut self, slot: usize, request: u64, answer: Answer) {
         let Some(viewer) = self.viewer(slot) else { return };
+        let max = viewer.asked_max();
         let Some(rare) = &mut viewer.rare else { return };
         // Answers come in the order of asking, all but those that moderation holds.
         let Some(at) = rare.asked.iter().position(|a| a.request == request) else { return };
@@ -375,6 +376,10 @@ impl Worker {
         }
         let mut events = Vec::with_capacity(2);
         let fate = match &answer {
+            Answer::Raw { raw_id, fate: None, .. } => {
+                rare.wait_for(room.clone(), client_msg_id.clone(), *raw_id, max);
+                None
+            }
             Answer::Raw { fate, .. } => *fate,
             _ => None,
         };
@@ -387,7 +392,10 @@ impl Worker {
 
     /// A comment of a wide room is decided.
     pub(super) fn on_fate(&mut self, slot: usize, room: &RoomId, key: &ClientMsgId, event_id: Option<EventId>) {
-        if self.viewer(slot).is_some() {
+        if let Some(viewer) = self.viewer(slot) {
+            if let Some(rare) = &mut viewer.rare {
+                rare.awaited.remove(&(room.clone(), key.clone()));
+            }
             let bytes = frames::encode(Transport::WebSocket, &[committed(room, key, event_id)]);
             self.answers.entry(slot as u32).or_default().extend_from_slice(&bytes);
         }

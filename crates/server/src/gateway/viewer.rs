@@ -2,11 +2,11 @@
 //!
 //! Shape: a box that an idle viewer needs whole; all that only a busy one needs hangs off it and is let go.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use grandstand_core::ids::Position;
+use grandstand_core::ids::{EventId, Position};
 use grandstand_core::names::{ClientMsgId, RoomId};
 use grandstand_core::sampler::pick::ViewerKey;
 use grandstand_core::time::{Mono, Wall};
@@ -70,6 +70,8 @@ pub struct Rare {
     pub others: Vec<Member>,
     /// Oldest first.
     pub asked: VecDeque<Asked>,
+    /// In the log as it was said in a wide room: what became of it is to be told.
+    pub awaited: BTreeMap<(RoomId, ClientMsgId), EventId>,
     /// Said before the room's facts were here; asked when they are.
     pub early: Vec<(RoomId, op::Publish)>,
     pub stub: Option<StubId>,
@@ -177,7 +179,23 @@ pub struct Asked {
     pub client_msg_id: ClientMsgId,
 }
 
+impl Rare {
+    /// What is in the log as it was said is not decided. Of more than `max` the newest are not asked about again when the shard
+    /// goes away.
+    pub fn wait_for(&mut self, room: RoomId, key: ClientMsgId, raw_id: EventId, max: usize) {
+        if self.awaited.len() < max {
+            self.awaited.insert((room, key), raw_id);
+        }
+    }
+}
+
 impl Viewer {
+    /// Publishes it may have unanswered.
+    pub fn asked_max(&self) -> usize {
+        let is_backend = self.identity.as_ref().is_some_and(|who| who.is_backend());
+        if is_backend { ASKED_BY_BACKEND_MAX } else { ASKED_MAX }
+    }
+
     /// Counts one control frame; whether they are too many.
     pub fn floods(&mut self, now: Mono) -> bool {
         self.control = self.control.max(now) + CONTROL_COST;

@@ -33,15 +33,15 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::peers::To;
 use super::{
-    Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, Seen, Served,
-    SiteBanner, SiteList, ToWorker, Won, WorkerId,
+    AskFate, Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, Seen,
+    Served, SiteBanner, SiteList, ToWorker, Won, WorkerId,
 };
 use crate::admission::Change;
 use crate::kernel::Taken;
 use crate::shedding;
 
 /// Grows with every change of what follows.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// The longest frame: the largest answer of control and room for its head.
 pub const FRAME_MAX: usize = 16 << 20;
 /// A round of likes of the longest names, each entry in a room of its own, is one frame.
@@ -80,6 +80,7 @@ pub enum Up {
     },
     /// Nobody is answered.
     React(React),
+    AskFate(AskFate),
     Fetch(Fetch),
     Http {
         conn: ConnKey,
@@ -287,6 +288,13 @@ pub fn write_up(up: &Up, out: &mut Vec<u8>) -> Result<(), Fault> {
             w.text(user.as_str());
             w.u64(target.value());
         }
+        Up::AskFate(AskFate { conn, room, client_msg_id, raw_id }) => {
+            w.u8(21);
+            w.conn(*conn);
+            w.text(room.as_str());
+            w.text(client_msg_id.as_str());
+            w.u64(raw_id.value());
+        }
         Up::Fetch(Fetch::Resume { conn, request, room, cursor }) => {
             w.u8(5);
             w.conn(*conn);
@@ -389,6 +397,7 @@ pub fn read_up(bytes: &[u8]) -> Result<Up, Fault> {
         3 => Up::Unsubscribe { room: r.room()? },
         4 => Up::Publish { conn: r.conn()?, request: r.u64()?, publish: Box::new(r.publish()?) },
         20 => Up::React(React { room: r.room()?, user: r.user()?, target: r.id()? }),
+        21 => Up::AskFate(AskFate { conn: r.conn()?, room: r.room()?, client_msg_id: r.key()?, raw_id: r.id()? }),
         5 => Up::Fetch(Fetch::Resume { conn: r.conn()?, request: r.u64()?, room: r.room()?, cursor: r.position()? }),
         6 => Up::Fetch(Fetch::Page {
             conn: r.conn()?,

@@ -32,7 +32,7 @@ use grandstand_wire::codes::ErrorCode;
 use super::codec::{self, Down, Elsewhere, Frames, Hello, LinkNumbers, Order, Report, RoomNumbers, Status, Up};
 use super::share::{Asked, Orders};
 use super::{
-    ConnKey, Full, HttpFlow, HttpPart, HttpRequest, PROCESSES_MAX, Piece, ReadRefused, ReplyTo, Seen, Served,
+    AskFate, ConnKey, Full, HttpFlow, HttpPart, HttpRequest, PROCESSES_MAX, Piece, ReadRefused, ReplyTo, Seen, Served,
     ShardHandle, Tallies, ToWorker, WORKERS_A_PROCESS_MAX, WorkerId,
 };
 use crate::kernel::Taken;
@@ -446,6 +446,7 @@ impl Host {
                     let _ = link.put(Down::Mail(conn.worker, ToWorker::Answer { conn, request, answer }));
                 }
             }
+            Up::AskFate(asked) => deps.shard.ask_fate(AskFate { conn: key(asked.conn)?, ..asked }),
             // One that finds the owner's queue full is lost, as it would be in one process.
             Up::React(react) => drop(deps.shard.command(ReplyTo::Nobody, Command::React(react))),
             Up::Fetch(mut fetch) => {

@@ -33,8 +33,8 @@ use super::codec::{self, Down, Elsewhere, Frames, Hello, LinkNumbers, Order, Ord
 use super::host::SILENCE;
 use super::likes::{LikeBox, RoomTotals};
 use super::{
-    ConnKey, Delay, Fetch, HttpPart, HttpRequest, OVERLOADED, Overloaded, Piece, ReplyTo, Seen, Served, ShardStatus,
-    SiteList, Tallies, ToWorker, Unheard, WorkerId, Workers,
+    AskFate, ConnKey, Delay, Fetch, HttpPart, HttpRequest, OVERLOADED, Overloaded, Piece, ReplyTo, Seen, Served,
+    ShardStatus, SiteList, Tallies, ToWorker, Unheard, WorkerId, Workers,
 };
 use crate::admission::{self, Admission};
 use crate::auth::door::{self, Origin};
@@ -254,6 +254,11 @@ impl Hub {
         watches.push(Watch { worker, stage: Stage::Joining });
         // While the shard is away the worker is about to hear so, and asks again when it is back.
         self.write(&mut state, &Up::Subscribe { worker, room });
+    }
+
+    /// While the shard is away the worker is about to hear so, and asks again when it is back.
+    pub fn ask_fate(&self, asked: AskFate) {
+        self.write(&mut self.state(), &Up::AskFate(asked));
     }
 
     pub fn unsubscribe(&self, worker: WorkerId, room: &RoomId) {

@@ -16,9 +16,9 @@ use grandstand_core::banners::Standing;
 use grandstand_core::ids::{EventId, Position};
 use grandstand_core::likes::Frame;
 use grandstand_core::moderation::Ruling;
-use grandstand_core::names::RoomId;
+use grandstand_core::names::{ClientMsgId, RoomId};
 use grandstand_core::owner::Owner;
-use grandstand_core::owner::answer::{Answer, BannerFate, Failure, Fate, Output};
+use grandstand_core::owner::answer::{Answer, BannerFate, Failure, Fate, Known, Output};
 use grandstand_core::owner::command::Command;
 use grandstand_core::owner::view::RoomView;
 use grandstand_core::record::{Body, Policy, Record, Room, Tally};
@@ -32,8 +32,8 @@ use tokio::sync::oneshot;
 use crate::clock;
 use crate::link::likes::{LikeBox, RoomTotals};
 use crate::link::{
-    Batch, ConnKey, NoRoom, OwnerBox, ReadRefused, ReplyTo, RoomDetail, RoomInfo, ShardStatus, SiteBanner, SiteList,
-    SnapshotView, Tallies, ToOwner, ToWorker, WorkerId, Workers,
+    AskFate, Batch, ConnKey, NoRoom, OwnerBox, ReadRefused, ReplyTo, RoomDetail, RoomInfo, ShardStatus, SiteBanner,
+    SiteList, SnapshotView, Tallies, ToOwner, ToWorker, WorkerId, Workers,
 };
 use crate::moderation;
 use crate::shard::facts::Facts;
@@ -277,6 +277,12 @@ impl Task {
                 let workers = &self.workers;
                 self.state.lost.retain(|(worker, lost), _| *lost != room || workers.home(*worker) != home);
             }
+            ToOwner::AskFate(AskFate { conn, room, client_msg_id, raw_id }) => match self.owner.fate(&room, raw_id) {
+                Known::Waits => self.tell_later(raw_id, conn),
+                Known::Decided(fate) => self.tell_conn(conn, &room, &client_msg_id, fate.event_id()),
+                // Neither word would be true for certain.
+                Known::Forgotten => {}
+            },
             ToOwner::Gone { home } => {
                 self.state.subscribers.retain(|_, homes| {
                     homes.retain(|h| *h != home);
@@ -565,11 +571,23 @@ impl Task {
         let (Some(room), Some(key)) = (&record.room, &record.client_msg_id) else { return };
         let event_id = fate.event_id();
         for conn in conns {
-            let (room, client_msg_id) = (room.clone(), key.clone());
-            // Whoever misses it finds it out by asking with the same key.
-            if self.workers.send(conn.worker, ToWorker::Fate { conn, room, client_msg_id, event_id }).is_err() {
-                self.status.add_undelivered();
-            }
+            self.tell_conn(conn, room, key, event_id);
+        }
+    }
+
+    fn tell_conn(&self, conn: ConnKey, room: &RoomId, key: &ClientMsgId, event_id: Option<EventId>) {
+        let (room, client_msg_id) = (room.clone(), key.clone());
+        // Whoever misses it finds it out by asking with the same key.
+        if self.workers.send(conn.worker, ToWorker::Fate { conn, room, client_msg_id, event_id }).is_err() {
+            self.status.add_undelivered();
+        }
+    }
+
+    /// The connection is told once it is decided.
+    fn tell_later(&mut self, raw_id: EventId, conn: ConnKey) {
+        let conns = self.state.undecided.entry(raw_id).or_default();
+        if conns.len() < TOLD_MAX && !conns.contains(&conn) {
+            conns.push(conn);
         }
     }
 
@@ -657,10 +675,7 @@ impl Task {
             ReplyTo::Nobody => {}
             ReplyTo::Conn { conn, request } => {
                 if let Answer::Raw { raw_id, fate: None, .. } = answer {
-                    let conns = self.state.undecided.entry(raw_id).or_default();
-                    if conns.len() < TOLD_MAX && !conns.contains(&conn) {
-                        conns.push(conn);
-                    }
+                    self.tell_later(raw_id, conn);
                 }
                 // A full mailbox here means a worker that does not run; its clients ask again with the same key.
                 if self.workers.send(conn.worker, ToWorker::Answer { conn, request, answer }).is_err() {

@@ -29,8 +29,8 @@ use crate::admission::Change;
 use crate::kernel::Taken;
 use crate::link::peers::To;
 use crate::link::{
-    Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, Seen, Served,
-    SiteBanner, SiteList, ToWorker, Won, WorkerId,
+    AskFate, Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, Seen,
+    Served, SiteBanner, SiteList, ToWorker, Won, WorkerId,
 };
 use crate::shedding;
 
@@ -176,6 +176,12 @@ fn ups() -> Vec<Up> {
         Up::Http { conn: conn(), peer: "[2001:db8::1]:443".parse().unwrap(), request: Box::new(request) },
         Up::Fetch(Fetch::Past { worker: WorkerId::of(0, 0), request: 3, room: room(), upto: at(8), seen: at(2) }),
         Up::React(React { room: room(), user: UserId::parse("u").unwrap(), target: id(3) }),
+        Up::AskFate(AskFate {
+            conn: conn(),
+            room: room(),
+            client_msg_id: ClientMsgId::parse("k").unwrap(),
+            raw_id: id(3),
+        }),
         Up::HttpLeft { conn: conn() },
         Up::HttpGone { conn: conn() },
         Up::Pass { to: To::Worker(WorkerId::of(1, 2)), mail: renew() },
