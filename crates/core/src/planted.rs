@@ -34,7 +34,7 @@ pub const ALL: &[(u32, &str)] = &[
     (31, "the ring answers a cursor from below its floor"),
     (32, "a page put before a ring loses its edge: the event next to the floor"),
     (33, "a ring begun anew is taken for whole: what came while it was out of touch is not read"),
-    (34, "a viewer is given a part of a window that is not whole"),
+    (34, "a page of the log that begins within a window is picked from without what lies before it"),
     (35, "picks of a wide room that came too late are not told"),
     (41, "the likes of a frame that comes twice are counted twice"),
     (42, "the likes of a failed batch are forgotten"),
@@ -51,6 +51,7 @@ pub const ALL: &[(u32, &str)] = &[
     (63, "a winner that was taken back meanwhile is shown"),
     (64, "winners of a failed batch are forgotten"),
     (65, "what a crash gives back to the window may be shown a second time"),
+    (66, "the next owner is not asked what became of what was said to the one before"),
 ];
 
 #[cfg(feature = "planted")]

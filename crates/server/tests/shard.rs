@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use grandstand_core::ids::{EventId, Position, Pseq};
 use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
@@ -12,6 +12,7 @@ use grandstand_core::record::{Lane, Record, RetractTarget, ScoreKind, ScoreState
 use grandstand_core::reject::Code;
 use grandstand_core::revision::ScoreIn;
 use grandstand_core::rooms::RoomChange;
+use grandstand_core::sampler::switch::Sampling;
 use grandstand_core::viewer::resume;
 use grandstand_server::link::{
     Batch, ConnKey, Fetch, Mailbox, Page, Past, Piece, Read, ReadRefused, ReplyTo, Resumed, RoomInfo, ShardHandle,
@@ -251,6 +252,45 @@ fn a_rooms_past_comes_in_pages_that_meet() {
     seen.reverse();
     assert_eq!((seen, n_pages), (sent, 3));
     shard.join.stop();
+}
+
+#[test]
+fn a_page_that_is_asked_from_within_a_window_holds_the_window_whole() {
+    for kind in both_stores() {
+        let shard = Shard::start(kind.open());
+        let wide = RoomChange { sampling: Some(Sampling::Always), ..RoomChange::default() };
+        shard.answer(Command::PutRoom { room: room("a"), change: wide, if_version: None });
+        // Five authors in flight together: they are in one window, or in few.
+        let asked: Vec<_> = (0..5).map(|n| shard.ask(say("a", &format!("u{n}"), "k", &format!("text {n}")))).collect();
+        for answer in asked {
+            assert!(matches!(answer.blocking_recv().unwrap(), Answer::Raw { fate: None, .. }));
+        }
+        let winners = |page: &Page| -> Vec<(EventId, Option<u64>)> {
+            page.pieces.iter().filter_map(|p| Some((p.id, Some(p.won.as_ref()?.window.0)))).collect()
+        };
+        let begun = Instant::now();
+        let all = loop {
+            let all = winners(&shard.page("a", Position::START).unwrap());
+            if all.len() == 5 {
+                break all;
+            }
+            assert!(begun.elapsed() < PATIENCE, "only {} of five are shown", all.len());
+            std::thread::yield_now();
+        };
+        for (n, (id, window)) in all.iter().enumerate() {
+            let is_within = all.get(n + 1).is_some_and(|(_, next)| next == window);
+            let from = if is_within { all.iter().position(|(_, w)| w == window).unwrap() } else { n + 1 };
+            let after = id.position();
+            for told in [Position::START, after] {
+                let page = winners(&shard.page_from("a", after, told).unwrap());
+                assert_eq!(page, all[from..], "after the winner at {n}, told {told:?}");
+            }
+            // What was told otherwise is needed for the pick all the same.
+            let page = winners(&shard.page_from("a", before(all[0].0), after).unwrap());
+            assert_eq!(page, all[from..], "told up to the winner at {n}");
+        }
+        shard.join.stop();
+    }
 }
 
 #[test]
@@ -536,8 +576,11 @@ impl Shard {
     }
 
     fn page(&self, name: &str, after: Position) -> Result<Page, ReadRefused> {
+        self.page_from(name, after, Position::START)
+    }
+
+    fn page_from(&self, name: &str, after: Position, comments_from: Position) -> Result<Page, ReadRefused> {
         let conn = ConnKey { worker: WorkerId(0), slot: 0, generation: 0 };
-        let comments_from = Position::START;
         self.handle.fetch(Fetch::Page { conn, request: 8, room: room(name), after, comments_from }).unwrap();
         loop {
             if let ToWorker::Page { request: 8, answer, .. } = self.next(0) {
@@ -596,9 +639,13 @@ fn before(id: EventId) -> Position {
 }
 
 fn publish(in_room: &str, by: &str, with_key: &str) -> Command {
+    say(in_room, by, with_key, "hello")
+}
+
+fn say(in_room: &str, by: &str, with_key: &str, text: &str) -> Command {
     let author = Author { user: user(by), display: by.into(), badges: Arc::new([]), standing: Standing::Viewer };
     let client_msg_id = ClientMsgId::parse(with_key).unwrap();
-    Command::Publish(Publish { room: room(in_room), author, client_msg_id, text: "hello".into(), reply_to: None })
+    Command::Publish(Publish { room: room(in_room), author, client_msg_id, text: text.into(), reply_to: None })
 }
 
 fn goal() -> ScoreIn {

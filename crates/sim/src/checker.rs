@@ -309,15 +309,16 @@ fn check_answers(log: &Log<'_>, history: &[Line], found: &mut Violations, weight
             Seen::Refused(wish) => {
                 refused.insert(wish);
             }
+            Seen::Decided { client, raw_id, fate } if !is_true(log, *raw_id, Some(*fate)) => {
+                found.push(format!("client {client} was told that {raw_id:?} is {fate:?}, which it is not"));
+            }
             Seen::Said { wish, raw_id, fate } => {
                 let raw = log.by_id.get(raw_id);
                 if raw.is_none_or(|record| record.audience != Audience::Nobody) {
                     found.push(format!("I-01: {wish:?} was said as {raw_id:?}, the log has something else there"));
                 }
-                if let Some(Fate::Shown(id)) = fate
-                    && log.by_id.get(id).and_then(|r| r.source.as_ref()).is_none_or(|source| source.id != *raw_id)
-                {
-                    found.push(format!("{wish:?} was told to be shown as {id:?}, which it is not"));
+                if !is_true(log, *raw_id, *fate) {
+                    found.push(format!("{wish:?} was told that it is {fate:?}, which it is not"));
                 }
                 acknowledged(log, wish, *raw_id, &mut first, &mut acked, &before, found);
                 weight.acks += 1;
@@ -339,6 +340,12 @@ fn check_answers(log: &Log<'_>, history: &[Line], found: &mut Violations, weight
             found.push(format!("I-17: {wish:?} was refused and is in the log"));
         }
     }
+}
+
+/// Whether the log shows under that id what was said. What was not shown may be, after a crash.
+fn is_true(log: &Log<'_>, raw_id: EventId, fate: Option<Fate>) -> bool {
+    let Some(Fate::Shown(id)) = fate else { return true };
+    log.by_id.get(&id).and_then(|record| record.source.as_ref()).is_some_and(|source| source.id == raw_id)
 }
 
 /// A wish has one id for ever, its own content lies there, and it is above what was acknowledged before it was asked.
@@ -407,8 +414,6 @@ struct Session {
     owed: Option<(Position, Pseq)>,
     /// Winners of wide rooms that are its part.
     part: Option<BTreeSet<EventId>>,
-    /// Every cursor it came with.
-    asked: Vec<Position>,
     /// Highest revision of each score event, as a page would show it.
     board: BTreeMap<(Key, Key), Revision>,
 }
@@ -423,7 +428,6 @@ fn check_viewers(log: &Log<'_>, history: &[Line], found: &mut Violations, weight
                 if session.part.is_none() {
                     session.part = Some(part_of(log, room, user));
                 }
-                session.asked.push(*asked);
                 if *kind == Begun::Snapshot && !has_priority(log, room, *asked, *cursor) {
                     found.push(format!("client {client} was sent to a snapshot from {asked:?} with nothing to lose"));
                 }
@@ -460,7 +464,7 @@ fn check_viewers(log: &Log<'_>, history: &[Line], found: &mut Violations, weight
                     account(log, *client, session, found);
                 }
             }
-            Seen::Asked(_) | Seen::Acked { .. } | Seen::Said { .. } | Seen::Refused(_) => {}
+            Seen::Asked(_) | Seen::Acked { .. } | Seen::Said { .. } | Seen::Decided { .. } | Seen::Refused(_) => {}
             Seen::Liked { .. } | Seen::LikesAtRisk { .. } | Seen::Totals { .. } => {}
         }
     }
@@ -639,17 +643,6 @@ fn part_of(log: &Log<'_>, room: &RoomId, user: &UserId) -> BTreeSet<EventId> {
     winners.map(|record| record.event_id()).collect()
 }
 
-/// Whether a viewer came with a cursor from within the winner's window: it may have been given its part of it before.
-fn came_within(log: &Log<'_>, session: &Session, winner: &Record) -> bool {
-    let window = process::lot(winner).map(|lot| lot.window);
-    let mates = log.valid.iter().filter(|r| r.room == winner.room && process::lot(r).map(|lot| lot.window) == window);
-    let ids: Vec<Position> = mates.map(|record| record.event_id().position()).collect();
-    let within = |asked: &&Position| {
-        ids.first().is_some_and(|first| first <= *asked) && ids.last().is_some_and(|last| *asked < last)
-    };
-    session.asked.iter().find(within).is_some()
-}
-
 /// At the end everything since the session began was given, told, or is covered by a snapshot.
 fn account(log: &Log<'_>, client: ClientIdx, session: &Session, found: &mut Violations) {
     let (Some(begun), Some(room)) = (session.begun, &session.room) else { return };
@@ -663,7 +656,7 @@ fn account(log: &Log<'_>, client: ClientIdx, session: &Session, found: &mut Viol
         }
         if process::lot(record).is_some() {
             let owed = session.part.as_ref().is_some_and(|part| part.contains(&id));
-            if !owed || came_within(log, session, record) {
+            if !owed {
                 continue;
             }
         }

@@ -36,6 +36,12 @@ pub enum Seen {
         raw_id: EventId,
         fate: Option<Fate>,
     },
+    /// A client is told what became of what it said in a wide room.
+    Decided {
+        client: ClientIdx,
+        raw_id: EventId,
+        fate: Fate,
+    },
     /// Certainly not done.
     Refused(Wish),
     /// A stream begins: `cursor` is what the client asked for, the rest is hello.

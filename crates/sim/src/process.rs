@@ -77,6 +77,8 @@ pub struct Process {
     pub records_since_checkpoint: usize,
     /// Said in its time and not decided yet.
     pub undecided: BTreeSet<EventId>,
+    /// Who is to be told what becomes of what was said.
+    pub told_of: BTreeMap<EventId, BTreeSet<ConnId>>,
 }
 
 /// A process of viewers, linked to one owner. It may die with its owner or go on without it.
@@ -152,6 +154,8 @@ pub struct Conn {
     pub told: Totals,
     /// A page of the log is on its way.
     pub paging: bool,
+    /// It was told that this is in the log as it was said, and not what became of it.
+    pub awaited: BTreeSet<EventId>,
     /// Nothing overtakes on one connection.
     pub last_down: Mono,
 }
@@ -202,6 +206,7 @@ impl Process {
             next_tag: 1,
             flight: None,
             undecided: BTreeSet::new(),
+            told_of: BTreeMap::new(),
             backlog: Vec::new(),
             deadline: None,
             clock_off_ms: 0,
@@ -311,7 +316,13 @@ impl Process {
             (true, Some(last)) => last.event_id().position(),
             _ => self.head().max(after),
         };
-        (page, upto)
+        // A window that the asked place lies within is read whole; who is given a page passes over what it has.
+        let lacking = part::lacks_before(&windows(&page));
+        let before = self.after(room, Position::START).rev().skip_while(|r| r.event_id().position() > after);
+        let mut whole: Vec<Arc<Record>> = before.take(lacking).cloned().collect();
+        whole.reverse();
+        whole.append(&mut page);
+        (whole, upto)
     }
 
     pub fn snapshot(&self, room: &RoomId) -> Option<Snapshot> {
@@ -389,8 +400,8 @@ pub fn entry(record: &Arc<Record>, now: Mono) -> Option<Entry<Arc<Record>>> {
     })
 }
 
-/// Comments a thousand seconds that each viewer of a wide room is given.
-pub const CAP_MILLI: u64 = 5_000;
+/// Comments a thousand seconds that each viewer of a wide room is given: one or two a window.
+pub const CAP_MILLI: u64 = 7_500;
 
 fn windows(records: &[Arc<Record>]) -> Vec<Option<(WindowNumber, u32)>> {
     records.iter().map(|record| lot(record).map(|lot| (lot.window, lot.of))).collect()

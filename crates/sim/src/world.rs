@@ -16,8 +16,9 @@ use grandstand_core::ids::{Epoch, EventId, Position, Pseq};
 use grandstand_core::likes::{Frame, Totals};
 use grandstand_core::names::{ClientMsgId, RoomId};
 use grandstand_core::owner;
-use grandstand_core::owner::answer::{Answer, Failure, Output};
+use grandstand_core::owner::answer::{Answer, Failure, Known, Output};
 use grandstand_core::owner::command::{Command, Tag};
+use grandstand_core::planted::planted;
 use grandstand_core::record::{Body, Record, Verdict};
 use grandstand_core::rng::Rng;
 use grandstand_core::time::{Mono, Wall};
@@ -699,6 +700,33 @@ impl World {
         if !host.undecided.remove(&raw_id) && raw_id.epoch() == host.epoch {
             self.broken.push(format!("I-16: {raw_id:?} was decided again, as {fate:?}"));
         }
+        for conn in self.processes[process].told_of.remove(&raw_id).unwrap_or_default() {
+            self.tell_fate(process, conn, raw_id, fate);
+        }
+    }
+
+    /// Who said it is told what became of it, unless its gateway is another owner's by now.
+    fn tell_fate(&mut self, process: ProcessIdx, conn: ConnId, raw_id: EventId, fate: owner::answer::Fate) {
+        let mut linked = self.gateways.iter_mut().filter(|gateway| gateway.owner == Some(process));
+        let Some(conn) = linked.find_map(|gateway| gateway.conns.get_mut(&conn)) else { return };
+        if conn.awaited.remove(&raw_id) {
+            let client = conn.client;
+            self.saw(Seen::Decided { client, raw_id, fate });
+        }
+    }
+
+    /// What connections of a gateway were promised to be told by the owner before this one.
+    fn ask_fates(&mut self, gateway: GatewayIdx, process: ProcessIdx) {
+        let conns = self.gateways[gateway].conns.iter();
+        let asked: Vec<_> = conns.flat_map(|(id, conn)| conn.awaited.iter().map(|raw| (*id, *raw))).collect();
+        for (conn, raw_id) in asked.into_iter().filter(|_| !planted(66)) {
+            let room = self.gateways[gateway].conns[&conn].room.clone();
+            match self.processes[process].owner.fate(&room, raw_id) {
+                Known::Waits => drop(self.processes[process].told_of.entry(raw_id).or_default().insert(conn)),
+                Known::Decided(fate) => self.tell_fate(process, conn, raw_id, fate),
+                Known::Forgotten => self.broken.push(format!("I-16: nobody knows what became of {raw_id:?}")),
+            }
+        }
     }
 
     fn answer(&mut self, process: ProcessIdx, tag: Tag, answer: Answer) {
@@ -710,6 +738,13 @@ impl World {
         };
         if self.fault(Fault::LostReply) {
             return;
+        }
+        if let (Answer::Raw { raw_id, fate: None, .. }, Asker::Conn { conn, .. }) = (&answer, &asker) {
+            let mut linked = self.gateways.iter_mut().filter(|gateway| gateway.owner == Some(process));
+            if let Some(waits) = linked.find_map(|gateway| gateway.conns.get_mut(conn)) {
+                waits.awaited.insert(*raw_id);
+                self.processes[process].told_of.entry(*raw_id).or_default().insert(*conn);
+            }
         }
         let copies = 1 + u64::from(self.fault(Fault::DoubleReply));
         for _ in 0..copies {

@@ -5,7 +5,7 @@
 //! Nothing else is ever left out: an entry that is no winner is not known here.
 //!
 //! It promises the same part for the same viewer wherever the window is read from, because nothing of a window is picked that
-//! is not whole: one whose first winners lie before a cursor or a floor was given already, or is left out. The awkward case is a
+//! is not whole: of one that a cursor lies within, what lies before the cursor is read too, and picked from. The awkward case is a
 //! retracted winner: it keeps its place in the window and is shown to nobody, so that nobody else's picks move.
 
 use crate::ids::EventId;
@@ -166,6 +166,14 @@ pub fn broken_end(page: &[Option<(WindowNumber, u32)>]) -> Option<usize> {
     (n < last.1 as usize && n < page.len()).then(|| page.len() - n)
 }
 
+/// How many winners of its first window a page lacks: they lie before it, and nothing of the window is picked without them. Of a
+/// page that does not break off within its only window.
+pub fn lacks_before(page: &[Option<(WindowNumber, u32)>]) -> usize {
+    let Some(first) = page.first().copied().flatten() else { return 0 };
+    let n = page.iter().take_while(|window| **window == Some(first)).count();
+    if planted(34) { 0 } else { (first.1 as usize).saturating_sub(n) }
+}
+
 /// Where what follows the window begins whose start a page lacks, with the same exceptions.
 pub fn broken_start(page: &[Option<(WindowNumber, u32)>]) -> Option<usize> {
     let first = page.first().copied().flatten()?;
@@ -265,6 +273,17 @@ mod tests {
         ] {
             assert_eq!((broken_end(&page(script)), broken_start(&page(script))), (end, start), "{script}");
         }
+    }
+
+    #[test]
+    fn a_page_that_begins_within_a_window_says_how_much_lies_before_it() {
+        let of = |page: &[(u64, u32)]| -> usize {
+            let page: Vec<_> = page.iter().map(|(n, of)| (*n > 0).then_some((WindowNumber(*n), *of))).collect();
+            super::lacks_before(&page)
+        };
+        assert_eq!(of(&[(1, 3), (2, 2), (2, 2)]), 2);
+        assert_eq!(of(&[(1, 2), (1, 2), (2, 3)]), 0, "whole");
+        assert_eq!((of(&[(0, 0), (1, 2)]), of(&[])), (0, 0), "no winner");
     }
 
     #[test]

@@ -151,7 +151,8 @@ impl Reader {
         Ok(Resumed { answer, first })
     }
 
-    /// Events after `after` up to the published head, comments only after `comments_from`.
+    /// Events after `after` up to the published head, comments only after `comments_from`; of a window that either place lies
+    /// within also what lies before it.
     fn page(
         &mut self,
         room: &RoomId,
@@ -169,16 +170,29 @@ impl Reader {
         // A gap whose comments do not follow is read on until something of it does, within the time of one page.
         while page.upto < head && page.pieces.is_empty() && clock::mono().since(started) < PAGE_TIME_MAX {
             self.status.add_read(Read::Page);
-            let read = self.log.room_page(room, page.upto, VIEWER_PAGE_ROWS).map_err(fault)?;
+            let from = page.upto;
+            let read = self.log.room_page(room, from, VIEWER_PAGE_ROWS).map_err(fault)?;
             let mut records = read.records;
             page.upto = read.upto.min(head);
             if let Some(window) = part::broken_end(&windows(&records)).filter(|_| read.upto < head) {
                 page.upto = just_before(&records[window]);
                 records.truncate(window);
             }
+            // A window that the asked place lies within is read whole; who is given a page passes over what it has.
+            let lacking = part::lacks_before(&windows(&records));
+            if let Some(before) = Position::new(from.value() + 1).filter(|_| lacking > 0) {
+                let mut whole = self.log.room_page_back(room, before, lacking).map_err(fault)?.records;
+                whole.append(&mut records);
+                records = whole;
+            }
+            let of = windows(&records);
+            let told = records.partition_point(|record| record.event_id().position() <= comments_from);
+            let split = of.get(told).copied().flatten().filter(|of_next| told > 0 && of[told - 1] == Some(*of_next));
+            let mut of = of.into_iter();
             records.retain(|record| {
-                let at = record.event_id().position();
-                at <= head && (record.lane() != Some(Lane::Comment) || at > comments_from)
+                let (at, of) = (record.event_id().position(), of.next().flatten());
+                let follows = at > comments_from || split.is_some() && of == split;
+                at <= head && (record.lane() != Some(Lane::Comment) || follows)
             });
             page.pieces = self.pieces(room, &records);
         }

@@ -350,6 +350,10 @@ impl World {
         {
             self.broken.push(format!("I-16: what was said as {raw_id:?} is undecided at the end"));
         }
+        let conns = self.gateways.iter().filter(|gateway| gateway.owner.is_some()).flat_map(|g| g.conns.values());
+        if let Some((client, raw_id)) = conns.flat_map(|c| c.awaited.first().map(|raw| (c.client, *raw))).next() {
+            self.broken.push(format!("I-16: client {client} was never told what became of {raw_id:?}"));
+        }
         if let Some(open) = self.actors.iter().find_map(|a| a.open.as_ref().map(|(_, command, ..)| command)) {
             self.broken.push(format!("I-16: undecided at the end: {open:?}"));
         }

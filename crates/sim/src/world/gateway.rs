@@ -1,5 +1,6 @@
 //! The gateway's shell: connections, rosters and walks of the simulated gateways.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ use crate::world::{Down, Event, GATEWAY_EVERY, GatewayIdx, ProcessIdx, Up, WALL_
 pub(super) const PAGE_ROWS: usize = 7;
 /// Frames for one viewer in one turn; more than any ring of a run holds.
 const FRAMES_MAX: usize = 10_000;
+/// Of a frame that comes event by event.
+const BETWEEN_EVENTS: Duration = Duration::from_millis(2);
 /// Between an owner and its gateways; nothing overtakes on it.
 pub(super) const LINK_WAIT: Duration = Duration::from_micros(300);
 
@@ -147,9 +150,14 @@ impl World {
             return;
         }
         let when = when.max(conn.last_down);
-        conn.last_down = when;
         let client = conn.client;
-        self.at(when, Event::Down { client, conn: id, down });
+        // To every other client what is one frame comes event by event, and the connection may break within it.
+        let downs = if client % 2 == 1 { apart(down) } else { vec![down] };
+        let times: Vec<Mono> = (0..downs.len() as u32).map(|n| when + BETWEEN_EVENTS * n).collect();
+        conn.last_down = times.last().copied().unwrap_or(when);
+        for (when, down) in times.into_iter().zip(downs) {
+            self.at(when, Event::Down { client, conn: id, down });
+        }
     }
 
     pub(super) fn close(&mut self, gateway: GatewayIdx, id: ConnId, code: u16) {
@@ -215,6 +223,7 @@ impl World {
             rest: None,
             told: Default::default(),
             paging: false,
+            awaited: BTreeSet::new(),
             last_down: now,
         };
         self.gateways[gateway].conns.insert(id, conn);
@@ -426,4 +435,13 @@ impl World {
                 && host.conns.get(&id).is_some_and(|conn| conn.place.is_some())
         })
     }
+}
+
+/// A frame's events one by one.
+fn apart(down: Down) -> Vec<Down> {
+    let Down::Events { mut skipped, events } = down else { return vec![down] };
+    if events.is_empty() {
+        return vec![Down::Events { skipped, events }];
+    }
+    events.into_iter().map(|event| Down::Events { skipped: skipped.take(), events: vec![event] }).collect()
 }

@@ -98,6 +98,7 @@ impl World {
         // Every later batch follows the facts.
         self.after(LINK_WAIT, Event::Facts { gateway, process, link, facts });
         self.hand_on_again(gateway, process);
+        self.ask_fates(gateway, process);
         let mut readers = Vec::new();
         for (id, conn) in &mut self.gateways[gateway].conns {
             if std::mem::take(&mut conn.paging) {
