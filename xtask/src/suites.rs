@@ -16,6 +16,9 @@ const SIM_SEEDS_LONG: u64 = 10_000;
 /// The test that kills the shard's process again and again, and what shows its figures.
 const SHARD_KILLS: &[&str] = &["a_shard_killed_again_and_again", "--nocapture"];
 
+/// The test that turns a room wide and narrow again and again under load.
+const FLIPS: &str = "a_room_that_turns_wide_and_narrow_under_load";
+
 type Suite<'a> = (&'static str, &'a dyn Fn(&Path) -> Result<()>);
 
 const TEST: &[Suite<'static>] = &[
@@ -51,7 +54,8 @@ pub fn long(root: &Path, only: &[String], kills: u32) -> Result<()> {
             ("fuzz-long", &fuzz_long),
             // By name first: its figures are printed.
             ("shard-kills", &kills_long),
-            ("process-long", &|root| process_long(root, &["--skip", SHARD_KILLS[0]], &[])),
+            ("flips-long", &|root| process_long(root, &[FLIPS, "--nocapture"], &[])),
+            ("process-long", &|root| process_long(root, &["--skip", SHARD_KILLS[0], "--skip", FLIPS], &[])),
         ],
         only,
     )
