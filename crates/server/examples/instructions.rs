@@ -16,9 +16,11 @@ use grandstand_core::ids::{Epoch, EventId, Position, Pseq};
 use grandstand_core::likes::{self, Frame, Gatherer, RoomLikes, Round};
 use grandstand_core::names::{LikeKind, RoomId, UserId};
 use grandstand_core::owner::{Owner, Settings};
-use grandstand_core::record::{Audience, Lane};
+use grandstand_core::record::{Audience, Body, Lane};
 use grandstand_core::rng::Rng;
 use grandstand_core::sampler::pick::{ViewerKey, WindowNumber};
+use grandstand_core::sampler::window::{self, Window};
+use grandstand_core::sampler::{self, Candidate};
 use grandstand_core::time::{Mono, Wall};
 use grandstand_core::viewer::merge::{Leave, MergeWindow};
 use grandstand_core::viewer::ring::{self, Entry, Ring};
@@ -49,6 +51,10 @@ const CASES: &[Case] = &[
     ("walk-wide-chat", 5_000, || walk_wide(5)),
     ("walk-wide-danmaku", 5_000, || walk_wide(50)),
     ("wide-window", 500, wide_window),
+    ("window-offer", 2_000, window_offer),
+    ("window-close", 50, window_close),
+    ("fold-short", 2_000, || fold("GOOOOOAAL!!")),
+    ("fold-hundred", 500, || fold(sample::TEXT)),
     ("ring-push", 2_000, push),
     ("op-parse", 1_000, parse),
     ("event-json", 1_000, event_json),
@@ -279,6 +285,47 @@ fn wide_window() -> Box<dyn FnMut()> {
         windows.pick(&parts::reader(Who::new(ViewerKey(1), true), None, cap), &mut given);
         black_box(given);
     })
+}
+
+/// Something to say for each of many authors, all of it different.
+fn candidates(n: u64) -> Vec<Candidate> {
+    let of = |n: u64| {
+        let mut record = comment(n);
+        record.user = UserId::parse(&format!("user-{n}"));
+        if let Body::Comment(comment) = &mut record.body {
+            comment.text = format!("{n}: {}", comment.text).into();
+        }
+        Candidate::new(Arc::new(record), None, Mono(1_000_000))
+    };
+    (0..n).filter_map(of).collect()
+}
+
+/// A comment that comes to a full window: of 250 000 a second most of what is said.
+fn window_offer() -> Box<dyn FnMut()> {
+    let mut window = Window::new(window::Settings::default(), 7);
+    let mut said = candidates(3_000).into_iter();
+    said.by_ref().take(300).for_each(|one| _ = window.offer(one, Mono(1_000_000)));
+    Box::new(move || {
+        let one = said.next().expect("there are more than calls");
+        black_box(window.offer(one, Mono(1_000_000)));
+        black_box(window.take_gone());
+    })
+}
+
+/// A window of ninety-six comments that came to an empty one, from the first to its winners.
+fn window_close() -> Box<dyn FnMut()> {
+    let all = candidates(96);
+    let now = Mono(1_000_000);
+    Box::new(move || {
+        let mut window = Window::new(window::Settings::default(), 7);
+        all.iter().for_each(|one| _ = window.offer(one.clone(), now));
+        black_box(window.close(now));
+        black_box(window.take_gone());
+    })
+}
+
+fn fold(text: &'static str) -> Box<dyn FnMut()> {
+    Box::new(move || drop(black_box(sampler::fold::fold(black_box(text)))))
 }
 
 fn push() -> Box<dyn FnMut()> {

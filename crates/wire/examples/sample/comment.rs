@@ -5,7 +5,7 @@ use grandstand_core::names::{ClientMsgId, RoomId, UserId};
 use grandstand_core::record::{Audience, Body, Comment, Record, Verdict};
 use grandstand_core::time::Wall;
 
-const TEXT: &str =
+pub const TEXT: &str =
     "a comment of one hundred bytes, as a viewer of a lively room might write it after the first goal, or so";
 
 pub fn comment(seq: u64) -> Record {
