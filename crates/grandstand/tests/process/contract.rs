@@ -50,6 +50,19 @@ fn who_watches_a_room_before_its_first_record_is_told_its_first_setting() {
 }
 
 #[test]
+fn a_colon_of_a_room_id_may_come_as_a_percent_code_on_every_route() {
+    let server = Server::start(&[], &[]);
+    let token = server.token("ann", &["publisher"]);
+    server.published("match:final", &token, "k1", "hello");
+    for path in ["/v1/rooms/match%3Afinal/snapshot", "/v1/rooms/match%3afinal/poll", "/v1/rooms/match:final/poll"] {
+        let answer = server.http().call("GET", path, None, None).expect("an answer");
+        assert_eq!(answer.status, 200, "{path}: {:?}", answer.json);
+    }
+    let answer = server.http().call("GET", "/v1/rooms/match%2Ffinal/poll", None, None).expect("an answer");
+    assert_eq!((answer.status, &answer.json["code"]), (400, &json!("bad_room")));
+}
+
+#[test]
 fn a_room_rates_wait_is_spread_and_a_users_own_is_not() {
     let server = Server::start(&[], &[]);
     let ops = server.token("ops", &["region-ops"]);

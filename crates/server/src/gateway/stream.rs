@@ -11,6 +11,7 @@
 //! The awkward case is the wait for the room's facts: until they are here nothing was written, so a missing token can still
 //! be answered by 401.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,6 +68,14 @@ fn split(path: &str) -> Option<(&str, Route)> {
     Some((room, route))
 }
 
+/// A room id as it stands in a path: of its characters clients write the colon alone as a percent code.
+fn room_id(segment: &str) -> Cow<'_, str> {
+    match segment.contains('%') {
+        false => segment.into(),
+        true => segment.replace("%3A", ":").replace("%3a", ":").into(),
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Route {
     Stream(Transport),
@@ -121,7 +130,7 @@ impl Worker {
             headers.push(("allow", method));
             return deny(self, ErrorCode::BadMethod, "not by this method", &headers);
         }
-        let Some(room) = self.room_named(room) else { return refuse(self, ErrorCode::BadRoom, RoomId::RULE) };
+        let Some(room) = self.room_named(&room_id(room)) else { return refuse(self, ErrorCode::BadRoom, RoomId::RULE) };
         let transport = match route {
             Route::Stream(transport) => transport,
             Route::Renewal => return self.ask_renewal(slot, room, body, origin.as_deref(), keep_alive),
