@@ -17,7 +17,7 @@ use grandstand_core::time::Wall;
 
 use crate::catalog::{Catalog, Checkpoint, RoomRow};
 use crate::fault::{Refusal, WriteFault};
-use crate::log::{COMMENTS_COUNTED_MAX, Log, LogReader, PAGE_ROWS_MAX, Retained, Retention, RoomFacts};
+use crate::log::{COMMENTS_COUNTED_MAX, Log, LogReader, PAGE_ROWS_MAX, Retained, Retention, RoomFacts, RoomPage};
 
 /// Opens one storage, as often as it is called; the handle before must be dropped first, except by the zombie.
 pub type OpenLog<'a> = Box<dyn FnMut() -> Box<dyn Log> + 'a>;
@@ -32,6 +32,7 @@ pub fn log(fresh: &mut dyn FnMut() -> OpenLog<'static>) {
     a_hole_is_a_bug_and_is_not_written(&mut fresh());
     pages_hold_one_room_without_gaps(&mut fresh());
     pages_go_back_too(&mut fresh());
+    all_of_a_room_is_read_back_too(&mut fresh());
     a_scan_of_a_room_holds_all_of_it_and_nothing_else(&mut fresh());
     facts_agree_with_the_records(&mut fresh());
     a_time_finds_its_position(&mut fresh());
@@ -183,6 +184,43 @@ fn a_scan_of_a_room_holds_all_of_it_and_nothing_else(open: &mut OpenLog<'_>) {
     assert_eq!(reader.room_scan(&room("b"), Position::START, usize::MAX).unwrap().records.len(), PAGE_ROWS_MAX);
     let past = reader.room_scan(&room("a"), log.head(), 3).unwrap();
     assert_eq!((past.records.len(), past.upto), (0, log.head()));
+}
+
+fn all_of_a_room_is_read_back_too(open: &mut OpenLog<'_>) {
+    let mut log = open();
+    let mut pen = Pen::new(3);
+    log.append(&pen.rooms(&["a", "b"])).unwrap();
+    let erased = pen.comment("a");
+    log.append(&[erased.clone(), pen.ban("a"), pen.unseen("a"), pen.comment("b"), pen.score("a")]).unwrap();
+    log.append(&pen.batch(&["b"], 200)).unwrap();
+    log.append(&[pen.ban("b"), pen.retract("a")]).unwrap();
+    log.erase(&[erased.event_id()]).unwrap();
+    let mut reader = log.reader().unwrap();
+    let all = read_all(&mut *reader);
+    let end = Position::new(EventId::LIMIT - 1).unwrap();
+    type Page<'a> = dyn FnMut(Position) -> RoomPage + 'a;
+    let back = |page: &mut Page<'_>| {
+        let (mut got, mut before) = (Vec::new(), end);
+        while before != Position::START {
+            let page = page(before);
+            assert!(page.records.len() <= 3 && page.upto < before, "a page back moves on");
+            got.splice(0..0, page.records);
+            before = page.upto;
+        }
+        got
+    };
+    let other = |r: &Record| r.lane().is_none() && !matches!(r.body, Body::Erased);
+    for name in ["a", "b", "quiet"] {
+        let of_room = || all.iter().filter(|r| r.room == Some(room(name)));
+        let got = back(&mut |before| reader.room_scan_back(&room(name), before, 3).unwrap());
+        assert_eq!(got, of_room().cloned().collect::<Vec<_>>(), "{name}");
+        let got = back(&mut |before| reader.others_back(Some(&room(name)), before, 3).unwrap());
+        assert_eq!(got, of_room().filter(|r| other(r)).cloned().collect::<Vec<_>>(), "others of {name}");
+    }
+    let got = back(&mut |before| reader.others_back(None, before, 3).unwrap());
+    let others: Vec<_> = all.iter().filter(|r| r.room.is_some() && other(r)).cloned().collect();
+    assert_eq!(got, others, "others of every room");
+    assert!(others.len() > 3, "more than a page");
 }
 
 fn pages_go_back_too(open: &mut OpenLog<'_>) {

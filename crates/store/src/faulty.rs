@@ -292,10 +292,21 @@ impl LogReader for FaultyReader {
 
     fn room_page_back(&mut self, room: &RoomId, before: Position, rows: usize) -> Result<RoomPage, Fault> {
         let as_of = self.director.read_cue()?;
-        let before = as_of.and_then(|head| Position::new(head.value() + 1)).map_or(before, |end| end.min(before));
-        let mut page = self.inner.room_page_back(room, before, rows)?;
+        let mut page = self.inner.room_page_back(room, no_later(before, as_of), rows)?;
         page.head = as_of.map_or(page.head, |head| head.min(page.head));
         Ok(page)
+    }
+
+    fn room_scan_back(&mut self, room: &RoomId, before: Position, rows: usize) -> Result<RoomPage, Fault> {
+        let as_of = self.director.read_cue()?;
+        let page = self.inner.room_scan_back(room, no_later(before, as_of), rows)?;
+        Ok(RoomPage { head: as_of.map_or(page.head, |head| head.min(page.head)), ..page })
+    }
+
+    fn others_back(&mut self, room: Option<&RoomId>, before: Position, rows: usize) -> Result<RoomPage, Fault> {
+        let as_of = self.director.read_cue()?;
+        let page = self.inner.others_back(room, no_later(before, as_of), rows)?;
+        Ok(RoomPage { head: as_of.map_or(page.head, |head| head.min(page.head)), ..page })
     }
 
     fn room_facts(&mut self, room: &RoomId, after: Position, upto: Position) -> Result<RoomFacts, Fault> {
@@ -375,6 +386,11 @@ impl<C: Catalog> Catalog for Faulty<C> {
     fn put_meta(&mut self, key: &str, value: &[u8]) -> Result<(), WriteFault> {
         self.write(|catalog| catalog.put_meta(key, value), |_, _| Ok(()))
     }
+}
+
+/// A reader that is behind goes back from where it stands.
+fn no_later(before: Position, as_of: Option<Position>) -> Position {
+    as_of.and_then(|head| Position::new(head.value() + 1)).map_or(before, |end| end.min(before))
 }
 
 /// A page after `after`, as it was at an earlier head.

@@ -78,6 +78,15 @@ pub trait LogReader: Send {
     /// below which to go on, or START when the room has nothing older.
     fn room_page_back(&mut self, room: &RoomId, before: Position, rows: usize) -> Result<RoomPage, Fault>;
 
+    /// The newest records of one room before `before`, oldest first: all that [`LogReader::room_scan`] gives. `upto`: as of
+    /// [`LogReader::room_page_back`].
+    fn room_scan_back(&mut self, room: &RoomId, before: Position, rows: usize) -> Result<RoomPage, Fault>;
+
+    /// The newest records before `before` that belong to a room and that no viewer is sent, of one room or of all, oldest
+    /// first, erased ones left out: operators' changes are among them. `upto`: as of [`LogReader::room_page_back`]; of all rooms a page may hold
+    /// nothing and still go on, because it ends with its time.
+    fn others_back(&mut self, room: Option<&RoomId>, before: Position, rows: usize) -> Result<RoomPage, Fault>;
+
     /// What a cursor at `after` needs to be answered, all read in one view. Records past `upto` are as if not there.
     fn room_facts(&mut self, room: &RoomId, after: Position, upto: Position) -> Result<RoomFacts, Fault>;
 
@@ -140,6 +149,11 @@ pub struct Retained {
     pub deleted: usize,
     /// There is more to do now.
     pub more: bool,
+}
+
+/// Whether it is among what [`LogReader::others_back`] gives of its room.
+pub(crate) fn is_other(record: &Record) -> bool {
+    record.lane().is_none() && !matches!(record.body, Body::Erased)
 }
 
 /// Whether `record` may stand directly after `head`: the next seq of its epoch, or the start of a higher one.

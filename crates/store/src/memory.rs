@@ -15,7 +15,7 @@ use crate::catalog::{Catalog, Checkpoint, RoomRow};
 use crate::fault::{Fault, Refusal, WriteFault};
 use crate::log::{
     COMMENTS_COUNTED_MAX, Log, LogReader, PAGE_ROWS_MAX, RETAIN_ROWS_MAX, Retained, Retention, RoomFacts, RoomPage,
-    check_batch,
+    check_batch, is_other,
 };
 
 /// A log that outlives its writers as long as one handle of any kind is left.
@@ -178,14 +178,27 @@ impl LogReader for MemoryReader {
     fn room_page_back(&mut self, room: &RoomId, before: Position, rows: usize) -> Result<RoomPage, Fault> {
         let entries = self.disk.lock();
         let rows = rows.min(PAGE_ROWS_MAX);
-        let ids =
-            entries.rooms.get(room).map_or(&[][..], |s| &s.all[..s.all.partition_point(|id| *id < before.value())]);
+        let ids = entries.rooms.get(room).map_or(&[][..], |s| before_id(&s.all, before));
         let from = ids.len().saturating_sub(rows);
         let upto = match from {
             0 => Position::START,
             _ => ids.get(from).map_or(before, |id| at(*id)),
         };
         Ok(RoomPage { records: entries.served(&ids[from..]), upto, head: entries.head() })
+    }
+
+    fn room_scan_back(&mut self, room: &RoomId, before: Position, rows: usize) -> Result<RoomPage, Fault> {
+        let entries = self.disk.lock();
+        let ids = entries.rooms.get(room).map_or(&[][..], |s| before_id(&s.every, before));
+        Ok(entries.page_back(ids.iter().copied(), rows))
+    }
+
+    fn others_back(&mut self, room: Option<&RoomId>, before: Position, rows: usize) -> Result<RoomPage, Fault> {
+        let entries = self.disk.lock();
+        let of_room = |record: &Record| room.map_or(record.room.is_some(), |room| record.room.as_ref() == Some(room));
+        let wanted = |record: &Record| is_other(record) && of_room(record);
+        let ids = entries.records.range(..before.value()).filter(|(_, entry)| wanted(&entry.record)).map(|(id, _)| *id);
+        Ok(entries.page_back(ids, rows))
     }
 
     fn room_facts(&mut self, room: &RoomId, after: Position, upto: Position) -> Result<RoomFacts, Fault> {
@@ -285,9 +298,27 @@ impl Entries {
         }
     }
 
+    /// The last `rows` of ids that ascend.
+    fn page_back(&self, ids: impl DoubleEndedIterator<Item = u64>, rows: usize) -> RoomPage {
+        let mut newest: Vec<u64> = ids.rev().take(rows.min(PAGE_ROWS_MAX) + 1).collect();
+        let upto = match newest.len() > rows.min(PAGE_ROWS_MAX) {
+            true => {
+                newest.pop();
+                newest.last().map_or(Position::START, |id| at(*id))
+            }
+            false => Position::START,
+        };
+        let records = newest.iter().rev().map(|id| self.records[id].record.clone()).collect();
+        RoomPage { records, upto, head: self.head() }
+    }
+
     fn served(&self, ids: &[u64]) -> Vec<Arc<Record>> {
         ids.iter().map(|id| self.records[id].record.clone()).filter(|r| r.lane().is_some()).collect()
     }
+}
+
+fn before_id(ids: &[u64], before: Position) -> &[u64] {
+    &ids[..ids.partition_point(|id| *id < before.value())]
 }
 
 fn after_id(ids: &[u64], after: Position) -> &[u64] {

@@ -25,7 +25,7 @@ use super::{
 use crate::fault::{Fault, Refusal, WriteFault};
 use crate::log::{
     COMMENTS_COUNTED_MAX, Log, LogReader, PAGE_ROWS_MAX, PAGE_TIME_MAX, RETAIN_ROWS_MAX, Retained, Retention,
-    RoomFacts, RoomPage, check_batch,
+    RoomFacts, RoomPage, check_batch, is_other,
 };
 
 const SCHEMA: &str = "
@@ -358,7 +358,7 @@ impl Log for SqliteLog {
                 }
                 let rows: Vec<(i64, Vec<u8>)> = log
                     .conn
-                    .prepare_cached(ROOM_SCAN)?
+                    .prepare_cached(&format!("{ROOM_SCAN} LIMIT ?4"))?
                     .query_map(params![n, erased, limit, budget as i64], |row| Ok((row.get(0)?, row.get(1)?)))?
                     .collect::<rusqlite::Result<_>>()?;
                 if rows.is_empty() {
@@ -427,7 +427,16 @@ const ROOM_SCAN: &str = "
     UNION ALL
     SELECT id, bytes FROM log INDEXED BY log_others
         WHERE room = ?1 AND room IS NOT NULL AND lane IS NULL AND id > ?2 AND id <= ?3
-    ORDER BY id LIMIT ?4";
+    ORDER BY id";
+/// All of every room that no viewer is sent, the newest first. The table itself is walked: no index has them in order.
+const OTHERS_BACK: &str = "SELECT id, bytes FROM log
+    WHERE id >= ?1 AND id < ?2 AND lane IS NULL AND room IS NOT NULL ORDER BY id DESC LIMIT ?3";
+const ROOM_OTHERS_BACK: &str = "SELECT id, bytes FROM log INDEXED BY log_others
+    WHERE room = ?1 AND room IS NOT NULL AND lane IS NULL AND id < ?2 ORDER BY id DESC LIMIT ?3";
+/// The id that many rows before another.
+const ROWS_BEFORE: &str = "SELECT id FROM log WHERE id < ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2";
+/// Rows one statement walks over at most, a few milliseconds, before the clock is read again.
+const WALKED_ROWS: i64 = 10_000;
 const LAST_PRIORITY: &str = "SELECT max(id) FROM log INDEXED BY log_priority WHERE room = ?1 AND lane = 0 AND id <= ?2";
 const LAST_COMMENT: &str = "SELECT max(id) FROM log INDEXED BY log_comments WHERE room = ?1 AND lane = 1 AND id <= ?2";
 const FIRST_PRIORITY: &str = "SELECT id, bytes FROM log INDEXED BY log_priority
@@ -491,6 +500,25 @@ impl View<'_> {
         Ok(n)
     }
 
+    /// The newest of what no viewer is sent in any room, newest first, and the position below which to go on.
+    fn others_back(&self, before: Position, rows: usize) -> Result<(Vec<Arc<Record>>, Position), Halt> {
+        let begun = Instant::now();
+        let (mut records, mut end) = (Vec::new(), before.value() as i64);
+        while end > 0 && records.len() < rows && begun.elapsed() < PAGE_TIME_MAX {
+            let floor: Option<i64> =
+                self.conn.prepare_cached(ROWS_BEFORE)?.query_row([end, WALKED_ROWS], |row| row.get(0)).optional()?;
+            let (floor, wanted) = (floor.unwrap_or(0), rows - records.len());
+            let mut others = self.conn.prepare_cached(OTHERS_BACK)?;
+            let (found, ended) = self.records(&mut others, params![floor, end, wanted as i64 + 1], wanted)?;
+            end = match ended {
+                Ended::Whole => floor,
+                Ended::Early => found.last().map_or(end, |r| id_number(r)),
+            };
+            records.extend(found);
+        }
+        Ok((records, position(self.file, end).map_err(Halt::Fault)?))
+    }
+
     /// Decodes rows of `(id, bytes)`, at most `rows` and for at most one page's time.
     fn records(
         &self,
@@ -519,6 +547,14 @@ enum Ended {
     Early,
 }
 
+/// Where a page of records, newest first, leaves off.
+fn went_back_to(records: &[Arc<Record>], ended: &Ended, before: Position) -> Position {
+    match ended {
+        Ended::Whole => Position::START,
+        Ended::Early => records.last().map_or(before, |r| r.event_id().position()),
+    }
+}
+
 impl LogReader for SqliteReader {
     fn scan(&mut self, after: Position, rows: usize) -> Result<Vec<Arc<Record>>, Fault> {
         let rows = rows.min(PAGE_ROWS_MAX);
@@ -536,7 +572,7 @@ impl LogReader for SqliteReader {
             let Some(n) = view.room(room)? else {
                 return Ok(RoomPage { records: Vec::new(), upto: head.max(after), head });
             };
-            let mut scan = view.conn.prepare_cached(ROOM_SCAN)?;
+            let mut scan = view.conn.prepare_cached(&format!("{ROOM_SCAN} LIMIT ?4"))?;
             let (records, ended) =
                 view.records(&mut scan, params![n, after.value() as i64, i64::MAX, rows as i64 + 1], rows)?;
             let upto = match ended {
@@ -576,12 +612,48 @@ impl LogReader for SqliteReader {
             let mut page = view.conn.prepare_cached(&format!("{ROOM_PAGE} DESC LIMIT ?4"))?;
             let args = params![n, 0, before.value() as i64 - 1, rows as i64 + 1];
             let (mut records, ended) = view.records(&mut page, args, rows)?;
-            let upto = match ended {
-                Ended::Whole => Position::START,
-                Ended::Early => records.last().map_or(before, |r| r.event_id().position()),
-            };
+            let upto = went_back_to(&records, &ended, before);
             records.reverse();
             records.retain(|r| r.lane().is_some());
+            Ok(RoomPage { records, upto, head })
+        })
+    }
+
+    fn room_scan_back(&mut self, room: &RoomId, before: Position, rows: usize) -> Result<RoomPage, Fault> {
+        let rows = rows.min(PAGE_ROWS_MAX);
+        self.view(|view| {
+            let head = view.head()?;
+            let Some(n) = view.room(room)? else {
+                return Ok(RoomPage { records: Vec::new(), upto: Position::START, head });
+            };
+            let mut scan = view.conn.prepare_cached(&format!("{ROOM_SCAN} DESC LIMIT ?4"))?;
+            let args = params![n, 0, before.value() as i64 - 1, rows as i64 + 1];
+            let (mut records, ended) = view.records(&mut scan, args, rows)?;
+            let upto = went_back_to(&records, &ended, before);
+            records.reverse();
+            Ok(RoomPage { records, upto, head })
+        })
+    }
+
+    fn others_back(&mut self, room: Option<&RoomId>, before: Position, rows: usize) -> Result<RoomPage, Fault> {
+        let rows = rows.min(PAGE_ROWS_MAX);
+        self.view(|view| {
+            let head = view.head()?;
+            let (mut records, upto) = match room {
+                None => view.others_back(before, rows)?,
+                Some(room) => match view.room(room)? {
+                    None => (Vec::new(), Position::START),
+                    Some(n) => {
+                        let mut others = view.conn.prepare_cached(ROOM_OTHERS_BACK)?;
+                        let args = params![n, before.value() as i64, rows as i64 + 1];
+                        let (records, ended) = view.records(&mut others, args, rows)?;
+                        let upto = went_back_to(&records, &ended, before);
+                        (records, upto)
+                    }
+                },
+            };
+            records.reverse();
+            records.retain(|record| is_other(record));
             Ok(RoomPage { records, upto, head })
         })
     }
