@@ -78,6 +78,37 @@ impl Http {
         self.call("GET", target, &[], None).await
     }
 
+    /// A `GET` of any length, on a connection of its own: a body of 2xx is handed to `out` as it comes, and is empty in the reply.
+    ///
+    /// Errors: no whole answer came (what was handed over stays handed over), or `out` failed.
+    pub async fn get_into(
+        &self,
+        target: &str,
+        out: &mut (dyn FnMut(&[u8]) -> std::io::Result<()> + Send),
+    ) -> Result<Reply, Fault> {
+        let request = self.head("GET", target, &[], None);
+        let mut fresh = Connection { stream: self.endpoint.connect().await?, input: Vec::new() };
+        let begin = async {
+            fresh.stream.write_all(request.as_bytes()).await?;
+            fresh.stream.flush().await?;
+            fresh.read_final_head().await
+        };
+        let (status, headers) = patiently(begin).await?;
+        if !(200..300).contains(&status) {
+            let (body, _) = patiently(fresh.read_body(status, &headers)).await?;
+            return Ok(Reply { status, headers, body });
+        }
+        if !is_chunked(&headers) {
+            let (body, _) = patiently(fresh.read_body(status, &headers)).await?;
+            out(&body)?;
+            return Ok(Reply { status, headers, body: Vec::new() });
+        }
+        while let Some(chunk) = patiently(fresh.read_chunk()).await? {
+            out(&chunk)?;
+        }
+        Ok(Reply { status, headers, body: Vec::new() })
+    }
+
     /// One call. `target` is the path with its query; a body is sent as JSON.
     ///
     /// Errors: only when no whole answer came; every status is an answer. A kept connection that the server closed
@@ -89,20 +120,7 @@ impl Http {
         headers: &[(&str, &str)],
         body: Option<&[u8]>,
     ) -> Result<Reply, Fault> {
-        let mut request = format!("{method} {target} HTTP/1.1\r\nHost: {}\r\n", self.endpoint.authority());
-        if let Some(token) = &self.token {
-            request.push_str(&format!("Authorization: Bearer {token}\r\n"));
-        }
-        for (name, value) in headers {
-            request.push_str(&format!("{name}: {value}\r\n"));
-        }
-        if let Some(body) = body {
-            request.push_str(&format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()));
-        } else if method != "GET" && method != "HEAD" {
-            request.push_str("Content-Length: 0\r\n");
-        }
-        request.push_str("\r\n");
-        let mut bytes = request.into_bytes();
+        let mut bytes = self.head(method, target, headers, body).into_bytes();
         bytes.extend_from_slice(body.unwrap_or_default());
 
         let mut idle = self.idle.lock().await;
@@ -117,6 +135,35 @@ impl Http {
         *idle = keep.then_some(fresh);
         Ok(reply)
     }
+
+    fn head(&self, method: &str, target: &str, headers: &[(&str, &str)], body: Option<&[u8]>) -> String {
+        let mut request = format!("{method} {target} HTTP/1.1\r\nHost: {}\r\n", self.endpoint.authority());
+        if let Some(token) = &self.token {
+            request.push_str(&format!("Authorization: Bearer {token}\r\n"));
+        }
+        for (name, value) in headers {
+            request.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if let Some(body) = body {
+            request.push_str(&format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()));
+        } else if method != "GET" && method != "HEAD" {
+            request.push_str("Content-Length: 0\r\n");
+        }
+        request.push_str("\r\n");
+        request
+    }
+}
+
+async fn patiently<T>(what: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    tokio::time::timeout(PATIENCE, what).await.map_err(|_| Fault::Connection(std::io::ErrorKind::TimedOut.into()))?
+}
+
+fn header<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+}
+
+fn is_chunked(headers: &[(String, String)]) -> bool {
+    header(headers, "transfer-encoding").is_some_and(|t| t.to_ascii_lowercase().contains("chunked"))
 }
 
 impl Connection {
@@ -126,29 +173,36 @@ impl Connection {
             self.stream.flush().await?;
             self.read_reply().await
         };
-        tokio::time::timeout(PATIENCE, whole)
-            .await
-            .map_err(|_| Fault::Connection(std::io::ErrorKind::TimedOut.into()))?
+        patiently(whole).await
     }
 
     async fn read_reply(&mut self) -> Result<(Reply, bool), Fault> {
-        let (status, headers) = loop {
+        let (status, headers) = self.read_final_head().await?;
+        let (body, keep) = self.read_body(status, &headers).await?;
+        Ok((Reply { status, headers, body }, keep))
+    }
+
+    async fn read_final_head(&mut self) -> Result<(u16, Vec<(String, String)>), Fault> {
+        loop {
             if let Some((status, headers, used)) = read_head(&self.input)? {
                 self.input.drain(..used);
                 if status != 100 {
-                    break (status, headers);
+                    return Ok((status, headers));
                 }
                 continue;
             }
             self.more().await?;
-        };
-        let header = |name: &str| headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
+        }
+    }
+
+    /// The whole body, and whether the connection lives on.
+    async fn read_body(&mut self, status: u16, headers: &[(String, String)]) -> Result<(Vec<u8>, bool), Fault> {
+        let header = |name: &str| header(headers, name);
         let mut keep = !header("connection").is_some_and(|c| c.to_ascii_lowercase().contains("close"));
-        let chunked = header("transfer-encoding").is_some_and(|t| t.to_ascii_lowercase().contains("chunked"));
         let length = header("content-length").and_then(|l| l.parse::<usize>().ok());
         let body = if status == 204 || status == 304 {
             Vec::new()
-        } else if chunked {
+        } else if is_chunked(headers) {
             self.read_chunks().await?
         } else if let Some(length) = length {
             if length > BODY_BYTES_MAX {
@@ -163,28 +217,38 @@ impl Connection {
             while self.more().await.is_ok() {}
             std::mem::take(&mut self.input)
         };
-        Ok((Reply { status, headers, body }, keep))
+        Ok((body, keep))
     }
 
     async fn read_chunks(&mut self) -> Result<Vec<u8>, Fault> {
         let mut body = Vec::new();
-        loop {
-            let line = self.read_line().await?;
-            let size = line.split(';').next().unwrap_or_default().trim();
-            let size = usize::from_str_radix(size, 16).map_err(|_| Fault::Protocol("a malformed chunk".to_owned()))?;
-            if body.len() + size > BODY_BYTES_MAX {
+        while let Some(chunk) = self.read_chunk().await? {
+            if body.len() + chunk.len() > BODY_BYTES_MAX {
                 return Err(Fault::Protocol("an answer that long".to_owned()));
             }
-            if size == 0 {
-                while !self.read_line().await?.is_empty() {}
-                return Ok(body);
-            }
-            while self.input.len() < size + 2 {
-                self.more().await?;
-            }
-            body.extend(self.input.drain(..size));
-            self.input.drain(..2);
+            body.extend(chunk);
         }
+        Ok(body)
+    }
+
+    /// `None`: the body ended.
+    async fn read_chunk(&mut self) -> Result<Option<Vec<u8>>, Fault> {
+        let line = self.read_line().await?;
+        let size = line.split(';').next().unwrap_or_default().trim();
+        let size = usize::from_str_radix(size, 16).map_err(|_| Fault::Protocol("a malformed chunk".to_owned()))?;
+        if size > BODY_BYTES_MAX {
+            return Err(Fault::Protocol("a chunk that long".to_owned()));
+        }
+        if size == 0 {
+            while !self.read_line().await?.is_empty() {}
+            return Ok(None);
+        }
+        while self.input.len() < size + 2 {
+            self.more().await?;
+        }
+        let chunk = self.input.drain(..size).collect();
+        self.input.drain(..2);
+        Ok(Some(chunk))
     }
 
     async fn read_line(&mut self) -> Result<String, Fault> {
@@ -260,6 +324,26 @@ mod tests {
         assert_eq!(reply.json().unwrap()["a"], 1);
         let reply = http.get("/").await.unwrap();
         assert_eq!((reply.status, reply.retry_after().unwrap().as_secs()), (429, 3));
+    }
+
+    #[tokio::test]
+    async fn a_long_body_is_handed_on_as_it_comes_and_a_refusal_is_not() {
+        let http = answered(vec![
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n{\"a\"\r\n3\r\n:1}\r\n0\r\n\r\n",
+            "HTTP/1.1 403 No\r\nContent-Length: 2\r\n\r\n{}",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n4\r\n{\"a\"\r\n",
+        ])
+        .await;
+        let mut got = Vec::new();
+        let mut out = |bytes: &[u8]| {
+            got.push(bytes.to_vec());
+            Ok(())
+        };
+        let reply = http.get_into("/", &mut out).await.unwrap();
+        assert_eq!((reply.status, reply.body.len()), (200, 0));
+        assert_eq!(http.get_into("/", &mut out).await.unwrap().body, b"{}");
+        assert!(http.get_into("/", &mut out).await.is_err(), "an answer that broke off is none");
+        assert_eq!(got, [b"{\"a\"".to_vec(), b":1}".to_vec(), b"{\"a\"".to_vec()]);
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@
 //! Endpoint   where the server is, and for https whose certificates are believed
 //! Addresses  where each transport is reached, as the server tells it
 //! Http       one keep-alive connection for calls: snapshot, score-event, room PUT
+//! Admin      what operators and moderators do
 //! Feed       one followed room; reconnects by the close-range rules and resumes from its cursor
 //! Publisher  one connection that publishes; retries with the same key until each comment is answered
 //! ```
@@ -12,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod addresses;
+pub mod admin;
 pub mod event;
 pub mod feed;
 pub mod gift;

@@ -1,6 +1,7 @@
 //! The one binary of Grandstand: the server and its tools.
 #![forbid(unsafe_code)]
 
+mod admin;
 mod credentials;
 mod plan;
 mod replay;
@@ -35,6 +36,8 @@ enum Command {
     Serve(serve::Args),
     /// Print a signed token, and nothing else, to stdout.
     Token(token::Args),
+    /// Moderate rooms and run the server: everything its API does, with the same audit.
+    Admin(admin::Args),
     /// Print or check the server's settings.
     Config {
         #[command(subcommand)]
@@ -268,6 +271,7 @@ fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Serve(args) => serve::run(&args),
         Command::Token(args) => token::run(&args),
+        Command::Admin(args) => admin::run(&args),
         Command::Config { what } => settings::run(&what),
         Command::Replay(args) => replay(args),
         Command::Load(args) => load(&args),

@@ -63,7 +63,8 @@ fn pattern(text: &str) -> Result<String, String> {
         .ok_or_else(|| "a room id, or its start followed by `*`".to_owned())
 }
 
-fn ttl(text: &str) -> Result<Duration, String> {
+/// A lifetime: a number and s, m, h or d.
+pub fn ttl(text: &str) -> Result<Duration, String> {
     let rule = || "a number followed by s, m, h or d".to_owned();
     let (number, unit) = text.split_at(text.len() - text.chars().next_back().map_or(0, char::len_utf8));
     let seconds = match unit {

@@ -11,6 +11,7 @@
 
 mod answer;
 mod ask;
+mod audit;
 mod banners;
 mod bucket;
 mod comments;
@@ -25,6 +26,7 @@ mod internal;
 mod likes;
 mod metrics;
 mod moderation;
+mod overview;
 mod pages;
 mod rooms;
 mod routes;

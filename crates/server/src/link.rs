@@ -486,6 +486,46 @@ pub enum ToReader {
         after: Position,
         reply: oneshot::Sender<Result<ExportPage, ReadRefused>>,
     },
+    Past {
+        room: RoomId,
+        before: Position,
+        reply: oneshot::Sender<Result<BackPage<Arc<Record>>, ReadRefused>>,
+    },
+    Audit {
+        asked: AuditAsked,
+        reply: oneshot::Sender<Result<BackPage<Audited>, ReadRefused>>,
+    },
+}
+
+/// Which operators' changes are looked for.
+#[derive(Clone, Default, Debug)]
+pub struct AuditAsked {
+    /// `None`: of every room.
+    pub room: Option<RoomId>,
+    pub by: Option<UserId>,
+    pub what: Option<Arc<str>>,
+    /// Log time, `from` included and `to` not.
+    pub from: Option<Wall>,
+    pub to: Option<Wall>,
+    /// Only what stands before.
+    pub before: Position,
+    pub limit: usize,
+}
+
+/// An operator's change as the log has it.
+#[derive(Clone, Debug)]
+pub struct Audited {
+    pub audit: Arc<Record>,
+    /// The records it wrote, directly before it, at most three; none where there was nothing to do.
+    pub changes: Vec<Arc<Record>>,
+}
+
+/// What one look back found, newest first.
+#[derive(Clone, Debug)]
+pub struct BackPage<T> {
+    pub found: Vec<T>,
+    /// Everything from here on has been looked at: the next look is before it. START: there is no more.
+    pub upto: Position,
 }
 
 /// A room as its operator and the room list see it.
@@ -548,10 +588,12 @@ pub enum Read {
     /// Older comments.
     Older,
     Export,
+    /// Back from the newest, for a user's history or the audit.
+    Back,
 }
 
 impl Read {
-    pub const ALL: [Read; 5] = [Read::Resume, Read::Page, Read::Past, Read::Older, Read::Export];
+    pub const ALL: [Read; 6] = [Read::Resume, Read::Page, Read::Past, Read::Older, Read::Export, Read::Back];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -560,6 +602,7 @@ impl Read {
             Read::Past => "past",
             Read::Older => "older",
             Read::Export => "export",
+            Read::Back => "back",
         }
     }
 }
@@ -964,6 +1007,22 @@ impl ShardHandle {
     pub async fn older(&self, room: RoomId, before: Position, limit: usize) -> Result<Vec<Arc<Piece>>, ReadRefused> {
         let (reply, answer) = oneshot::channel();
         let job = ToReader::Older { room, before, limit, reply };
+        self.readers().ok_or(ReadRefused::Fault)?.send(job).map_err(|Full(_)| ReadRefused::Busy(OVERLOADED))?;
+        answer.await.unwrap_or(Err(ReadRefused::Fault))
+    }
+
+    /// The room's records before `before`, one page of the newest.
+    pub async fn past(&self, room: RoomId, before: Position) -> Result<BackPage<Arc<Record>>, ReadRefused> {
+        let (reply, answer) = oneshot::channel();
+        let job = ToReader::Past { room, before, reply };
+        self.readers().ok_or(ReadRefused::Fault)?.send(job).map_err(|Full(_)| ReadRefused::Busy(OVERLOADED))?;
+        answer.await.unwrap_or(Err(ReadRefused::Fault))
+    }
+
+    /// Operators' changes before a position, as many as one page's time finds.
+    pub async fn audit(&self, asked: AuditAsked) -> Result<BackPage<Audited>, ReadRefused> {
+        let (reply, answer) = oneshot::channel();
+        let job = ToReader::Audit { asked, reply };
         self.readers().ok_or(ReadRefused::Fault)?.send(job).map_err(|Full(_)| ReadRefused::Busy(OVERLOADED))?;
         answer.await.unwrap_or(Err(ReadRefused::Fault))
     }

@@ -355,7 +355,7 @@ fn listed_origins_are_answered_by_name_and_may_ask_first() {
 #[test]
 fn unknown_routes_are_404_and_other_methods_405() {
     let stand = development();
-    for path in ["/nothing", "/v1/rooms/a", "/v1/rooms/a/snapshot/x.css", "/v1//rooms", "/V1/rooms", "/admin/rooms"] {
+    for path in ["/nothing", "/v1/rooms/a", "/v1/rooms/a/snapshot/x.css", "/v1//rooms", "/V1/rooms", "/admin/rooms/"] {
         assert_eq!(stand.get(path).code(), (404, "not_found".into()), "{path}");
     }
     for method in ["DELETE", "TRACE", "PATCH", "PUT"] {

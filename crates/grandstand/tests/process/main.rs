@@ -1,6 +1,7 @@
 //! The real binary, started, killed, starved and restarted; what its clients were told is held against what its log holds.
 #![forbid(unsafe_code)]
 
+mod admin;
 mod admission;
 mod banners;
 mod contract;

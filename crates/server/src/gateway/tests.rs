@@ -337,7 +337,7 @@ fn read(log: &Mutex<Log>, workers: &Workers, job: ToReader) {
             let answer = log.fails.map_or(Ok(Past { pieces, after }), Err);
             workers.send(worker, ToWorker::Past { room, request, answer }).ok().unwrap();
         }
-        ToReader::Older { .. } | ToReader::Export { .. } => {}
+        ToReader::Older { .. } | ToReader::Export { .. } | ToReader::Past { .. } | ToReader::Audit { .. } => {}
     }
 }
 

@@ -20,8 +20,8 @@ use grandstand_store::log::{LogReader, PAGE_ROWS_MAX, PAGE_TIME_MAX};
 use crate::clock;
 use crate::failpoint;
 use crate::link::{
-    ExportPage, Fetch, JobBox, Page, Past, Piece, Read, ReadRefused, Resumed, ShardStatus, ToReader, ToWorker,
-    WorkerId, Workers,
+    AuditAsked, Audited, BackPage, ExportPage, Fetch, JobBox, Page, Past, Piece, Read, ReadRefused, Resumed,
+    ShardStatus, ToReader, ToWorker, WorkerId, Workers,
 };
 use crate::shard::facts::{Facts, Moment};
 use crate::shard::piece;
@@ -78,6 +78,12 @@ impl Reader {
             }
             ToReader::Export { room, after, reply } => {
                 let _ = reply.send(self.export(&room, after));
+            }
+            ToReader::Past { room, before, reply } => {
+                let _ = reply.send(self.all_past(&room, before));
+            }
+            ToReader::Audit { asked, reply } => {
+                let _ = reply.send(self.audit(&asked));
             }
         }
     }
@@ -265,6 +271,73 @@ impl Reader {
         Ok(ExportPage { records: page.records, upto: page.upto.min(head), head })
     }
 
+    /// Everything the log holds of the room before `before`, one page of the newest, newest first.
+    fn all_past(&mut self, room: &RoomId, before: Position) -> Result<BackPage<Arc<Record>>, ReadRefused> {
+        let before = before.min(after_head(self.moment(room)?.head));
+        self.status.add_read(Read::Back);
+        let page = self.log.room_scan_back(room, before, PAGE_ROWS_MAX).map_err(fault)?;
+        Ok(BackPage { found: page.records.into_iter().rev().collect(), upto: page.upto })
+    }
+
+    /// What operators changed, newest first, each with what it wrote.
+    fn audit(&mut self, asked: &AuditAsked) -> Result<BackPage<Audited>, ReadRefused> {
+        let head = match &asked.room {
+            Some(room) => self.moment(room)?.head,
+            None => self.facts.head(),
+        };
+        let mut before = asked.before.min(after_head(head));
+        if let Some(to) = asked.to {
+            before = before.min(after_head(self.log.before_ts(to).map_err(fault)?));
+        }
+        let first = asked.from.map(|from| self.log.before_ts(from)).transpose().map_err(fault)?;
+        self.status.add_read(Read::Back);
+        let page = self.log.others_back(asked.room.as_ref(), before, PAGE_ROWS_MAX).map_err(fault)?;
+        let (mut found, mut upto) = (Vec::new(), page.upto);
+        for record in page.records.into_iter().rev() {
+            let at = record.event_id().position();
+            if first.is_some_and(|first| at <= first) {
+                upto = Position::START;
+                break;
+            }
+            let Body::Audit(audit) = &record.body else { continue };
+            let is_by = asked.by.as_ref().is_none_or(|by| record.user.as_ref() == Some(by));
+            if !is_by || asked.what.as_ref().is_some_and(|what| *what != audit.what) {
+                continue;
+            }
+            if found.len() == asked.limit {
+                // One more is there: the next look begins with it.
+                upto = after_head(at);
+                break;
+            }
+            let changes = self.changes(&record)?;
+            found.push(Audited { audit: record, changes });
+        }
+        if first.is_some_and(|first| upto <= first) {
+            upto = Position::START;
+        }
+        Ok(BackPage { found, upto })
+    }
+
+    /// The records that an operator's change wrote: they stand directly before its audit.
+    fn changes(&mut self, audit: &Record) -> Result<Vec<Arc<Record>>, ReadRefused> {
+        let mut changes = Vec::new();
+        let mut next = audit.event_id().value();
+        while changes.len() < CHANGES_MAX {
+            let Some(after) = next.checked_sub(2).and_then(Position::new) else { break };
+            let before = self.log.scan(after, 1).map_err(fault)?.into_iter().next();
+            let Some(record) = before.filter(|r| r.event_id().value() == next - 1 && r.room == audit.room) else {
+                break;
+            };
+            if !is_change(audit, &record) {
+                break;
+            }
+            next -= 1;
+            changes.push(record);
+        }
+        changes.reverse();
+        Ok(changes)
+    }
+
     fn send(&self, worker: WorkerId, item: ToWorker) {
         // The connection's own deadline ends its wait; the client comes back.
         if self.workers.send(worker, item).is_err() {
@@ -280,6 +353,27 @@ fn windows(records: &[Arc<Record>]) -> Vec<Option<(WindowNumber, u32)>> {
         _ => None,
     };
     records.iter().map(window).collect()
+}
+
+/// Records of one change that are told with it.
+const CHANGES_MAX: usize = 3;
+
+/// Whether the record before an audit is what it is about. An audit may follow what somebody else did: an unban of nobody writes
+/// nothing, and is audited.
+fn is_change(audit: &Record, record: &Record) -> bool {
+    let Body::Audit(audit) = &audit.body else { return false };
+    match &record.body {
+        Body::Ban(_) => &*audit.what == "ban",
+        Body::Unban(_) => &*audit.what == "unban",
+        Body::Retract(_) => matches!(&*audit.what, "retract" | "ban"),
+        Body::Room(_) | Body::Config(_) => !matches!(&*audit.what, "retract" | "ban" | "unban"),
+        _ => false,
+    }
+}
+
+/// Before it is everything up to `head`.
+fn after_head(head: Position) -> Position {
+    Position::new(head.value() + 1).unwrap_or(head)
 }
 
 /// The place just before a record.

@@ -750,9 +750,15 @@ fn requests(rows: &mut Rows) {
     rows.bytes(46, "an operator's route without a token", get(&format!("/admin/rooms/{ROOM}"), ""), End::Next(401));
     rows.script(46, "a viewer's token opens no operator's route", |stage| {
         let token = stage.server.token("ann", &["publisher"]);
-        for path in
-            [format!("/admin/rooms/{ROOM}"), format!("/admin/rooms/{ROOM}/export"), "/admin/gateways".to_owned()]
-        {
+        for path in [
+            format!("/admin/rooms/{ROOM}"),
+            format!("/admin/rooms/{ROOM}/export"),
+            format!("/admin/rooms/{ROOM}/history?user=ann"),
+            format!("/admin/audit?room={ROOM}"),
+            "/admin/audit".to_owned(),
+            "/admin/rooms".to_owned(),
+            "/admin/gateways".to_owned(),
+        ] {
             let (status, ..) = stage.asked(&get(&path, &format!("Authorization: Bearer {token}\r\n")))?;
             if status != 403 {
                 return Err(format!("{path}: {status}"));

@@ -1,0 +1,503 @@
+//! `grandstand admin`: what operators and moderators do, from a terminal. Each command is one call of the server's API, with the
+//! same token, the same rules and the same audit as the console.
+
+mod show;
+
+use std::io::{Read as _, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use clap::{ArgGroup, Subcommand, ValueEnum};
+use grandstand_client::admin::{Admin, AuditAsked, NotDone, RoomsAsked, Target};
+use grandstand_client::http::Http;
+use grandstand_client::tls::Trust;
+use grandstand_client::{Endpoint, Fault};
+use serde_json::{Map, Value};
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "Exit codes: 0 done, 1 refused by a rule, 2 wrong usage, 3 not allowed or no valid token, 4 no such room or thing, 5 changed meanwhile, 6 not now (try again), 7 the server cannot be reached.\n\nExamples:\n  grandstand admin rooms --order viewers\n  grandstand admin ban derby u17 --for 10m --justification spam\n  grandstand admin audit --action ban --from 2026-05-17T18:00:00.000Z --json"
+)]
+pub struct Args {
+    /// Address of the server.
+    #[arg(long, env = "GRANDSTAND_URL", default_value = "http://127.0.0.1:8080", global = true)]
+    url: String,
+    /// An operator's token (role room-mod, region-ops or admin; for `export` admin or backend).
+    #[arg(long, env = "GRANDSTAND_TOKEN", hide_env_values = true, global = true)]
+    token: Option<String>,
+    /// With https: believe the authorities of this PEM file, and no others, instead of the system's.
+    #[arg(long, env = "GRANDSTAND_CA", value_name = "FILE", global = true)]
+    ca: Option<PathBuf>,
+    /// With https: believe any certificate. For a server of one's own, on one's own machine.
+    #[arg(long, conflicts_with = "ca", global = true)]
+    insecure: bool,
+    /// Print the server's answer as one line of JSON; of a refusal, its problem document on stderr.
+    #[arg(long, global = true)]
+    json: bool,
+    /// Why it is done, for the audit: 1 to 200 bytes. Every change needs it.
+    #[arg(long, short, env = "GRANDSTAND_JUSTIFICATION", global = true)]
+    justification: Option<String>,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// The rooms the token may act in, with viewers and counters.
+    Rooms {
+        /// Part of an id or a title.
+        #[arg(long)]
+        q: Option<String>,
+        #[arg(long, value_enum, default_value = "name")]
+        order: Order,
+        /// Rooms to print; of those by name, 500 at a time are asked for.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        limit: u32,
+    },
+    /// One room's settings.
+    Room {
+        #[command(subcommand)]
+        what: RoomWhat,
+    },
+    /// One comment a user in so many seconds; 0 ends it.
+    SlowMode {
+        room: String,
+        #[arg(value_parser = clap::value_parser!(u32))]
+        seconds: u32,
+        /// How long it holds: 90s, 15m, 2h. Without it, until it is ended.
+        #[arg(long = "for", value_parser = crate::token::ttl)]
+        lasts: Option<Duration>,
+    },
+    /// scheduled, live, settling or closed.
+    State { room: String, state: String },
+    /// A user may watch and not speak.
+    Ban {
+        room: String,
+        user: String,
+        /// How long: 90s, 15m, 12h, 7d. Without it, until it is lifted.
+        #[arg(long = "for", value_parser = crate::token::ttl)]
+        lasts: Option<Duration>,
+        /// Kept with the ban.
+        #[arg(long)]
+        reason: Option<String>,
+    },
+    /// Lifts a ban.
+    Unban { room: String, user: String },
+    /// Takes comments back, on every screen. It cannot be undone.
+    #[command(group(ArgGroup::new("target").required(true).args(["event", "user", "all"])))]
+    Retract {
+        room: String,
+        /// Event ids.
+        event: Vec<u64>,
+        /// Everything this user said in the room.
+        #[arg(long)]
+        user: Option<String>,
+        /// Everything that was said in the room.
+        #[arg(long)]
+        all: bool,
+        /// What viewers are told.
+        #[arg(long)]
+        reason: Option<String>,
+    },
+    /// Pins comments, the last one first; with `--off` takes pins away.
+    Pin {
+        room: String,
+        #[arg(required = true)]
+        event: Vec<u64>,
+        #[arg(long)]
+        off: bool,
+    },
+    /// Notices to the whole site.
+    Banner {
+        #[command(subcommand)]
+        what: BannerWhat,
+    },
+    /// Each gateway's load, admission and drain.
+    Gateways,
+    /// New streams a second of a gateway, or of `all`; ends a drain. Without a rate: as configured.
+    Admission {
+        gateway: String,
+        rate: Option<u32>,
+        #[arg(long, requires = "rate")]
+        burst: Option<u32>,
+    },
+    /// Sends a gateway's viewers away over so many seconds, and takes nobody until the next `admission`.
+    Drain { gateway: String, seconds: u64 },
+    /// What operators changed, newest first.
+    Audit {
+        #[arg(long)]
+        room: Option<String>,
+        #[arg(long)]
+        operator: Option<String>,
+        /// ban, unban, retract, "slow mode", state, "put room", admission, drain, shedding, banner, "banner end".
+        #[arg(long)]
+        action: Option<String>,
+        /// At this time or later, such as 2026-05-17T20:14:33.122Z.
+        #[arg(long)]
+        from: Option<String>,
+        /// Before this time.
+        #[arg(long)]
+        to: Option<String>,
+        /// Changes to print.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        limit: u32,
+    },
+    /// What a user said and gave in a room and what was done about it, newest first.
+    History {
+        room: String,
+        user: String,
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        limit: u32,
+    },
+    /// The room's log as JSON Lines.
+    Export {
+        room: String,
+        /// First id.
+        #[arg(long)]
+        from: Option<u64>,
+        /// Last id.
+        #[arg(long)]
+        to: Option<u64>,
+        /// Also what no viewer is sent: `control`, `raw`.
+        #[arg(long, value_delimiter = ',', value_parser = ["control", "raw"])]
+        include: Vec<String>,
+        /// Write to this file instead of stdout; it must not be there yet.
+        #[arg(long, short)]
+        output: Option<PathBuf>,
+    },
+}
+
+#[derive(Subcommand)]
+enum RoomWhat {
+    /// Prints every setting.
+    Get { room: String },
+    /// Changes settings and leaves the others; makes the room when there is none.
+    Put {
+        room: String,
+        /// Settings, each as `name=value`; what is JSON is taken as JSON, anything else as text.
+        #[arg(required_unless_present = "file", value_parser = setting)]
+        set: Vec<(String, Value)>,
+        /// An object of settings, as `room get --json` prints it; `-` is stdin.
+        #[arg(long, conflicts_with = "set")]
+        file: Option<PathBuf>,
+        /// Only if the room's version is still this one.
+        #[arg(long)]
+        if_version: Option<u64>,
+    },
+}
+
+#[derive(Subcommand)]
+enum BannerWhat {
+    /// Those that stand.
+    List,
+    /// Puts one up, on every open stream of the site.
+    Put {
+        text: String,
+        /// How long it stands: 30s, 5m, 24h.
+        #[arg(long = "for", value_parser = crate::token::ttl)]
+        lasts: Option<Duration>,
+        /// The room it leads to.
+        #[arg(long)]
+        room: Option<String>,
+    },
+    /// Takes one down before its time.
+    End { banner_id: String },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Order {
+    Name,
+    Viewers,
+}
+
+/// Something is missing from the command, or is no such thing.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Usage(String);
+
+/// Longest answer of the API's lists.
+const PAGE: usize = 500;
+
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    match runtime.block_on(perform(args)) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(failure) => {
+            if let Some(usage) = failure.downcast_ref::<Usage>() {
+                eprintln!("error: {usage}");
+                return Ok(ExitCode::from(2));
+            }
+            let Some(not_done) = failure.downcast_ref::<NotDone>() else { return Err(failure) };
+            match not_done {
+                NotDone::Refused(problem) if args.json && !problem.document.is_null() => {
+                    eprintln!("{}", problem.document)
+                }
+                NotDone::Refused(problem) => eprintln!("refused: {}", show::plain_lines(&problem.to_string())),
+                NotDone::Fault(fault) => eprintln!("error: {}", crate::in_words(&anyhow!("{}", told(fault)))),
+            }
+            Ok(ExitCode::from(code(not_done)))
+        }
+    }
+}
+
+fn told(fault: &Fault) -> String {
+    match fault {
+        Fault::Connection(why) => format!("the server cannot be reached: {why}"),
+        other => other.to_string(),
+    }
+}
+
+fn code(why: &NotDone) -> u8 {
+    match why {
+        NotDone::Refused(problem) => match problem.status {
+            401 | 403 => 3,
+            404 => 4,
+            409 | 412 => 5,
+            429 | 503 => 6,
+            _ => 1,
+        },
+        NotDone::Fault(_) => 7,
+    }
+}
+
+async fn perform(args: &Args) -> Result<()> {
+    let trust = match &args.ca {
+        _ if args.insecure => Trust::Anyone,
+        Some(file) => Trust::File(file.clone()),
+        None => Trust::System,
+    };
+    let endpoint = Endpoint::trusting(&args.url, &trust).map_err(|fault| Usage(fault.to_string()))?;
+    let missing =
+        "--token is missing, or GRANDSTAND_TOKEN; `grandstand token --role admin` makes one with a data folder's key";
+    let token = args.token.as_deref().ok_or_else(|| Usage(missing.to_owned()))?;
+    let admin = Admin::new(Http::new(&endpoint, Some(token)));
+    let missing = "--justification is missing: every change says why, in 1 to 200 bytes";
+    let why = || args.justification.as_deref().ok_or_else(|| Usage(missing.to_owned()));
+    let done = |what: &str, answer: &Value| if args.json { println!("{answer}") } else { show::done(what, answer) };
+    match &args.what {
+        What::Rooms { q, order, limit } => {
+            let rooms = rooms(&admin, q.clone(), *order == Order::Viewers, *limit as usize).await?;
+            if args.json {
+                println!("{}", Value::Object(Map::from_iter([("rooms".to_owned(), rooms.into())])))
+            } else {
+                show::rooms(&rooms)
+            }
+        }
+        What::Room { what: RoomWhat::Get { room } } => {
+            let settings = admin.room(room).await?;
+            if args.json { println!("{settings}") } else { show::settings(&settings) }
+        }
+        What::Room { what: RoomWhat::Put { room, set, file, if_version } } => {
+            let why = why()?;
+            let change = match file {
+                Some(file) => settings_of(file)?,
+                None => set.iter().cloned().collect(),
+            };
+            let answer = admin.put_room(room, change, *if_version, why).await?;
+            if args.json { println!("{answer}") } else { show::settings(&answer) }
+        }
+        What::SlowMode { room, seconds, lasts } => {
+            let lasts = lasts.map(|d| d.as_millis() as u64);
+            done(&format!("slow mode of {room}: {seconds} s"), &admin.slow_mode(room, *seconds, lasts, why()?).await?);
+        }
+        What::State { room, state } => done(&format!("{room} is {state}"), &admin.state(room, state, why()?).await?),
+        What::Ban { room, user, lasts, reason } => {
+            let seconds = lasts.map(|d| d.as_secs());
+            let answer = admin.ban(room, user, seconds, reason.as_deref(), why()?).await?;
+            done(&format!("{user} is banned in {room}"), &answer);
+        }
+        What::Unban { room, user } => {
+            let answer = admin.unban(room, user, why()?).await?;
+            done(&format!("{user} may speak in {room}"), &answer);
+        }
+        What::Retract { room, event, user, all, reason } => {
+            let why = why()?;
+            let targets: Vec<Target> = match (user, all) {
+                (Some(user), _) => vec![Target::User(user.clone())],
+                (None, true) => vec![Target::All],
+                (None, false) => event.iter().map(|id| Target::Event(*id)).collect(),
+            };
+            for target in &targets {
+                let answer = admin.retract(room, target, reason.as_deref(), why).await?;
+                let what = match target {
+                    Target::Event(id) => format!("event {id}"),
+                    Target::User(user) => format!("everything by {user}"),
+                    Target::All => "everything".to_owned(),
+                };
+                done(&format!("{what} is retracted in {room}"), &answer);
+            }
+        }
+        What::Pin { room, event, off } => {
+            let change = |pinned: Vec<u64>| -> Vec<u64> {
+                let others = pinned.into_iter().filter(|id| !event.contains(id));
+                match off {
+                    true => others.collect(),
+                    false => event.iter().rev().copied().chain(others).collect(),
+                }
+            };
+            let answer = admin.repin(room, change, why()?).await?;
+            done(&format!("pinned in {room}: {}", answer["pinned"]), &answer);
+        }
+        What::Banner { what: BannerWhat::List } => {
+            let answer = admin.banners().await?;
+            if args.json { println!("{answer}") } else { show::banners(&answer) }
+        }
+        What::Banner { what: BannerWhat::Put { text, lasts, room } } => {
+            let answer = admin.banner(text, lasts.map(|d| d.as_secs()), room.as_deref(), why()?).await?;
+            done("the banner stands", &answer);
+        }
+        What::Banner { what: BannerWhat::End { banner_id } } => {
+            done("the banner is ended", &admin.end_banner(banner_id, why()?).await?);
+        }
+        What::Gateways => {
+            let answer = admin.gateways().await?;
+            if args.json { println!("{answer}") } else { show::gateways(&answer) }
+        }
+        What::Admission { gateway, rate, burst } => {
+            let answer = admin.admission(gateway, *rate, *burst, why()?).await?;
+            let set = rate.map_or("as configured".to_owned(), |rate| format!("{rate} a second"));
+            done(&format!("admission of {gateway}: {set}"), &answer);
+        }
+        What::Drain { gateway, seconds } => {
+            let answer = admin.drain(gateway, *seconds, why()?).await?;
+            done(&format!("{gateway} is drained over {seconds} s"), &answer);
+        }
+        What::Audit { room, operator, action, from, to, limit } => {
+            let (room, operator, action) = (room.clone(), operator.clone(), action.clone());
+            let asked =
+                AuditAsked { room, operator, action, from: from.clone(), to: to.clone(), ..AuditAsked::default() };
+            let rows = audit(&admin, asked, *limit as usize).await?;
+            if args.json {
+                println!("{}", Value::Object(Map::from_iter([("audit".to_owned(), rows.into())])))
+            } else {
+                show::audit(&rows)
+            }
+        }
+        What::History { room, user, limit } => {
+            let events = history(&admin, room, user, *limit as usize).await?;
+            if args.json {
+                println!("{}", Value::Object(Map::from_iter([("events".to_owned(), events.into())])))
+            } else {
+                show::history(&events)
+            }
+        }
+        What::Export { room, from, to, include, output } => {
+            let ids = (*from, *to);
+            let mut out: Box<dyn std::io::Write + Send> = match output {
+                None => Box::new(std::io::stdout()),
+                Some(path) => {
+                    let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
+                    Box::new(file.with_context(|| path.display().to_string())?)
+                }
+            };
+            admin.export(room, ids, &include.join(","), &mut |bytes| out.write_all(bytes)).await?;
+            out.flush()?;
+        }
+    }
+    Ok(())
+}
+
+async fn rooms(admin: &Admin, text: Option<String>, by_viewers: bool, limit: usize) -> Result<Vec<Value>> {
+    if by_viewers && limit > PAGE {
+        return Err(Usage(format!("of the most watched rooms at most {PAGE} are told: lower --limit")).into());
+    }
+    let mut rooms: Vec<Value> = Vec::new();
+    loop {
+        let after = rooms.last().and_then(|room| room["room_id"].as_str()).map(str::to_owned);
+        let ask = RoomsAsked { text: text.clone(), by_viewers, after, limit: Some(PAGE.min(limit - rooms.len())) };
+        let answer = admin.rooms(&ask).await?;
+        rooms.extend(answer["rooms"].as_array().cloned().unwrap_or_default());
+        if by_viewers || rooms.len() >= limit || answer["more"] != true {
+            return Ok(rooms);
+        }
+    }
+}
+
+async fn audit(admin: &Admin, mut asked: AuditAsked, limit: usize) -> Result<Vec<Value>> {
+    let mut rows = Vec::new();
+    loop {
+        asked.limit = Some(PAGE.min(limit - rows.len()));
+        let answer = admin.audit(&asked).await?;
+        rows.extend(answer["audit"].as_array().cloned().unwrap_or_default());
+        asked.before = answer["next"].as_str().map(str::to_owned);
+        if rows.len() >= limit || asked.before.is_none() {
+            return Ok(rows);
+        }
+    }
+}
+
+async fn history(admin: &Admin, room: &str, user: &str, limit: usize) -> Result<Vec<Value>> {
+    let (mut events, mut before) = (Vec::new(), None);
+    loop {
+        let answer = admin.history(room, user, Some(PAGE.min(limit - events.len())), before).await?;
+        events.extend(answer["events"].as_array().cloned().unwrap_or_default());
+        before = answer["next"].as_u64();
+        if events.len() >= limit || before.is_none() {
+            return Ok(events);
+        }
+    }
+}
+
+fn settings_of(file: &PathBuf) -> Result<Map<String, Value>> {
+    let mut text = String::new();
+    match file.as_os_str() == "-" {
+        true => drop(std::io::stdin().read_to_string(&mut text)?),
+        false => text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?,
+    }
+    match serde_json::from_str(&text).with_context(|| file.display().to_string())? {
+        Value::Object(settings) => Ok(settings),
+        _ => bail!("{}: settings are one JSON object", file.display()),
+    }
+}
+
+/// `name=value`; a value that is JSON is that, another is text.
+fn setting(text: &str) -> Result<(String, Value), String> {
+    let (name, value) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or("a setting is name=value")?;
+    Ok((name.to_owned(), serde_json::from_str(value).unwrap_or_else(|_| value.into())))
+}
+
+#[cfg(test)]
+mod tests {
+    use grandstand_client::Fault;
+    use grandstand_client::admin::{NotDone, Problem};
+    use serde_json::{Value, json};
+
+    use super::{code, setting};
+
+    #[test]
+    fn a_setting_is_json_where_it_can_be_and_text_where_not() {
+        for (text, name, value) in [
+            ("title=Cup final", "title", json!("Cup final")),
+            ("slow_mode_seconds=10", "slow_mode_seconds", json!(10)),
+            ("cap=null", "cap", json!(null)),
+            ("matches=[\"m1\"]", "matches", json!(["m1"])),
+            ("title=a=b", "title", json!("a=b")),
+            ("title=\"10\"", "title", json!("10")),
+        ] {
+            assert_eq!(setting(text), Ok((name.to_owned(), value)), "{text}");
+        }
+        assert!(setting("title").is_err() && setting("=1").is_err());
+    }
+
+    #[test]
+    fn an_exit_code_says_what_kind_of_no_it_was() {
+        let refused = |status| {
+            NotDone::Refused(Problem {
+                status,
+                code: String::new(),
+                detail: String::new(),
+                fields: Vec::new(),
+                retry_after_ms: None,
+                document: Value::Null,
+            })
+        };
+        for (status, wanted) in
+            [(401, 3), (403, 3), (404, 4), (409, 5), (412, 5), (422, 1), (429, 6), (503, 6), (500, 1)]
+        {
+            assert_eq!(code(&refused(status)), wanted, "{status}");
+        }
+        assert_eq!(code(&NotDone::Fault(Fault::Connection(std::io::ErrorKind::ConnectionRefused.into()))), 7);
+    }
+}

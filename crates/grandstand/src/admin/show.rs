@@ -1,0 +1,193 @@
+//! Answers as a person reads them. What users wrote is printed without what a terminal would obey.
+
+use serde_json::Value;
+
+/// A text on one line: control characters (a terminal's escapes among them) as spaces.
+pub fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// The same, line by line.
+pub fn plain_lines(text: &str) -> String {
+    text.lines().map(plain).collect::<Vec<_>>().join("\n")
+}
+
+/// A value in a cell: text as it is, anything else as JSON.
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => plain(text),
+        other => plain(&other.to_string()),
+    }
+}
+
+/// Columns as wide as their widest cell; numbers to the right.
+fn table(head: &[&str], rows: &[Vec<String>]) {
+    let width = |i: usize| {
+        rows.iter().map(|row| row[i].chars().count()).chain([head[i].chars().count()]).max().expect("the head is there")
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let print = |cells: Vec<&str>| {
+        let is_number = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
+        let padded: Vec<String> = cells
+            .iter()
+            .zip(&widths)
+            .map(|(text, width)| {
+                let pad = " ".repeat(width - text.chars().count());
+                if is_number(text) { format!("{pad}{text}") } else { format!("{text}{pad}") }
+            })
+            .collect();
+        println!("{}", padded.join("  ").trim_end());
+    };
+    print(head.to_vec());
+    rows.iter().for_each(|row| print(row.iter().map(String::as_str).collect()));
+}
+
+pub fn rooms(rooms: &[Value]) {
+    let row = |room: &Value| {
+        let counted = |name: &str| cell(&room["counters"][name]);
+        let slow = match room["slow_mode_seconds"].as_u64() {
+            Some(seconds @ 1..) => format!("{seconds}s"),
+            _ => "off".to_owned(),
+        };
+        vec![
+            cell(&room["room_id"]),
+            cell(&room["state"]),
+            counted("viewers"),
+            counted("accepted"),
+            counted("skipped"),
+            counted("sampled"),
+            slow,
+            cell(&room["title"]),
+        ]
+    };
+    let rows: Vec<Vec<String>> = rooms.iter().map(row).collect();
+    table(&["ROOM", "STATE", "VIEWERS", "COMMENTS", "SKIPPED", "SAMPLED", "SLOW", "TITLE"], &rows);
+}
+
+pub fn settings(settings: &Value) {
+    for (name, value) in settings.as_object().into_iter().flatten() {
+        println!("{name} = {}", cell(value));
+    }
+}
+
+/// What was done, and the event or the version that it became.
+pub fn done(what: &str, answer: &Value) {
+    let named = ["event_id", "banner_id", "version", "until_ts"];
+    let facts: Vec<String> = named
+        .iter()
+        .filter_map(|name| answer.get(name).map(|value| (name, value)))
+        .map(|(name, value)| match value {
+            // A ban or a retract of what is so already, or is not there.
+            Value::Null => "there was nothing to change".to_owned(),
+            value => format!("{name} {}", cell(value)),
+        })
+        .collect();
+    match facts.is_empty() {
+        true => println!("{}", plain(what)),
+        false => println!("{} ({})", plain(what), facts.join(", ")),
+    }
+}
+
+pub fn banners(answer: &Value) {
+    let row =
+        |b: &Value| vec![cell(&b["banner_id"]), cell(&b["until_ts"]), cell(&b["source_room_id"]), cell(&b["body"])];
+    let rows: Vec<Vec<String>> = answer["banners"].as_array().into_iter().flatten().map(row).collect();
+    table(&["BANNER", "UNTIL", "ROOM", "TEXT"], &rows);
+}
+
+pub fn gateways(answer: &Value) {
+    let rate = |limit: &Value| match limit {
+        Value::Null => "no limit".to_owned(),
+        limit => format!("{}/s", limit["rate"]),
+    };
+    let row = |g: &Value| {
+        let drain = match &g["drain"] {
+            Value::Null => "-".to_owned(),
+            drain => format!("{} s left", drain["remaining_ms"].as_u64().unwrap_or(0).div_ceil(1_000)),
+        };
+        let load = &g["load"];
+        vec![
+            cell(&g["id"]),
+            cell(&g["state"]),
+            cell(&load["connections"]),
+            cell(&load["streams"]),
+            rate(&g["admission"]),
+            drain,
+        ]
+    };
+    let mut rows: Vec<Vec<String>> = answer["gateways"].as_array().into_iter().flatten().map(row).collect();
+    if let Some(all) = answer.get("all") {
+        rows.push(vec!["all".into(), "-".into(), "-".into(), "-".into(), rate(&all["admission"]), "-".into()]);
+    }
+    table(&["GATEWAY", "STATE", "CONNECTIONS", "STREAMS", "ADMISSION", "DRAIN"], &rows);
+}
+
+pub fn audit(rows: &[Value]) {
+    let row = |r: &Value| {
+        let place = if r["room_id"].is_null() { &r["target"] } else { &r["room_id"] };
+        let changed: Vec<String> = r["changes"].as_array().into_iter().flatten().filter_map(change).collect();
+        let what = if r["given"].is_null() { changed.join("; ") } else { cell(&r["given"]) };
+        vec![cell(&r["ts"]), cell(&r["operator"]), cell(&r["action"]), cell(place), what, cell(&r["justification"])]
+    };
+    let rows: Vec<Vec<String>> = rows.iter().map(row).collect();
+    table(&["WHEN", "OPERATOR", "ACTION", "WHERE", "WHAT", "WHY"], &rows);
+}
+
+/// A record that an operator's change wrote; `None` where its audit says it all.
+fn change(record: &Value) -> Option<String> {
+    let until = |record: &Value| match &record["until_ts"] {
+        Value::Null => "for good".to_owned(),
+        at => format!("until {}", cell(at)),
+    };
+    match record["type"].as_str()? {
+        "ban" => Some(format!("{} {}", cell(&record["user_id"]), until(record))),
+        "unban" => Some(cell(&record["user_id"])),
+        "retract" if record["all"] == true => Some("everything".to_owned()),
+        "retract" if record["user_id"].is_string() => Some(format!("all of {}", cell(&record["user_id"]))),
+        "retract" => Some(format!("event {}", cell(&record["target_event_id"]))),
+        "config" => {
+            let of_the_log = ["type", "room_id", "event_id", "pseq", "ts", "epoch", "seq", "by"];
+            let members = record.as_object()?.iter().filter(|(name, _)| !of_the_log.contains(&name.as_str()));
+            Some(members.map(|(name, value)| format!("{name}={}", cell(value))).collect::<Vec<_>>().join(" "))
+        }
+        _ => None,
+    }
+}
+
+pub fn history(events: &[Value]) {
+    let row = |e: &Value| {
+        let what = match e["type"].as_str().unwrap_or_default() {
+            "comment" => cell(&e["body"]),
+            "gift" => format!("{} × {}", cell(&e["count"]), cell(&e["item"])),
+            "erased" => String::new(),
+            _ => change(e).unwrap_or_default(),
+        };
+        let mark = if e["retracted"] == true { "retracted" } else { "" };
+        vec![cell(&e["ts"]), cell(&e["event_id"]), cell(&e["type"]), mark.to_owned(), what]
+    };
+    let rows: Vec<Vec<String>> = events.iter().map(row).collect();
+    table(&["WHEN", "EVENT", "TYPE", "MARK", "WHAT"], &rows);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{cell, change, plain};
+
+    #[test]
+    fn a_terminal_is_given_nothing_to_obey() {
+        assert_eq!(plain("a\u{1b}[31mred\u{7}\r\nb"), "a [31mred   b");
+        assert_eq!(cell(&json!("x\u{9b}2J")), "x 2J");
+    }
+
+    #[test]
+    fn a_change_is_told_by_what_it_wrote() {
+        let ban = json!({"type": "ban", "user_id": "u1", "until_ts": null, "reason": ""});
+        assert_eq!(change(&ban).as_deref(), Some("u1 for good"));
+        let config = json!({"type": "config", "event_id": 1, "ts": "t", "slow_mode_seconds": 10});
+        assert_eq!(change(&config).as_deref(), Some("slow_mode_seconds=10"));
+        assert_eq!(change(&json!({"type": "room", "settings": {}})), None);
+    }
+}
