@@ -40,8 +40,9 @@ async function freePorts(n) {
   return ports;
 }
 
-function token(data, sub, role) {
-  return spawnSync(binary, ['token', '--data', data, '--sub', sub, '--role', role], { encoding: 'utf8' }).stdout.trim();
+function token(data, sub, role, rooms = []) {
+  const args = ['token', '--data', data, '--sub', sub, '--role', role, ...rooms.flatMap((room) => ['--rooms', room])];
+  return spawnSync(binary, args, { encoding: 'utf8' }).stdout.trim();
 }
 
 /** A page that fails the test on any console error or page error. */
@@ -291,6 +292,8 @@ const tests = {
   },
 };
 
+Object.assign(tests, require('./console.cjs')({ open, check, live, shows, screens, token }));
+
 (async () => {
   fs.mkdirSync(screens, { recursive: true });
   const data = fs.mkdtempSync(path.join(os.tmpdir(), 'grandstand-browser-'));
@@ -304,6 +307,16 @@ const tests = {
       body: JSON.stringify({ client_msg_id: `b${key += 1}`, body }),
     });
     check(response.status === 200, `publish: ${response.status} ${await response.text()}`);
+  };
+  /** Says something as a user, and gives the answer, which has this status. */
+  const postAs = async (room, user, body, status = 200) => {
+    const response = await fetch(`${url}/v1/rooms/${room}/comments`, {
+      method: 'POST', headers: { 'content-type': 'application/json', authorization: `Bearer ${backend}` },
+      body: JSON.stringify({ client_msg_id: `b${key += 1}`, body, as: user }),
+    });
+    const answer = await response.json();
+    check(response.status === status, `publish as ${user.id}: ${response.status} ${JSON.stringify(answer)}`);
+    return answer;
   };
   const put = async (room, change) => {
     const response = await fetch(`${url}/admin/rooms/${room}`, {
@@ -331,10 +344,12 @@ const tests = {
   const profile = fs.mkdtempSync(path.join(os.tmpdir(), 'grandstand-chromium-'));
   const browser = await chromium.launch({ executablePath: process.env.CHROMIUM.includes('/') ? process.env.CHROMIUM : `/usr/bin/${process.env.CHROMIUM}`, args: flags });
   let failed = 0;
-  for (const [name, test] of Object.entries(tests)) {
+  // A part of a name on the command line runs those alone.
+  const wanted = Object.entries(tests).filter(([name]) => name.includes(process.argv[3] ?? ''));
+  for (const [name, test] of wanted) {
     const start = Date.now();
     try {
-      await test({ browser, url, post, put, give, banner });
+      await test({ browser, url, data, post, postAs, put, give, banner });
       console.log(`ok   ${name} (${((Date.now() - start) / 1000).toFixed(1)} s)`);
     } catch (fault) {
       failed += 1;
@@ -346,6 +361,6 @@ const tests = {
   server.kill('SIGTERM');
   if (await ended !== 0) { console.log('FAIL the server did not exit with 0'); failed += 1; }
   for (const folder of [data, profile]) fs.rmSync(folder, { recursive: true, force: true });
-  console.log(`${Object.keys(tests).length - Math.min(failed, Object.keys(tests).length)} passed, ${failed} failed`);
+  console.log(`${wanted.length - Math.min(failed, wanted.length)} passed, ${failed} failed`);
   process.exit(failed ? 1 : 0);
 })();

@@ -2,6 +2,7 @@
 
 import { apply, applySnapshot, emptyRoom, likesShown, optimistic, sampledText, scoreboard, standing, undecided } from './model.js';
 import { RoomStream } from './stream.js';
+import { claim, hue, money, scoreLine, span } from './words.js';
 
 const roomId = decodeURIComponent(location.pathname.split('/')[2] ?? '');
 const room = emptyRoom(roomId);
@@ -19,15 +20,6 @@ let guest = JSON.parse(localStorage.getItem('grandstand.guest') ?? 'null');
 if (guest && guest.expires < Date.now()) guest = null;
 if (handed) guest = { token: handed, name: claim(handed, 'name') ?? claim(handed, 'sub') ?? 'you', id: claim(handed, 'sub'), expires: Infinity };
 el('name-row').hidden = guest !== null;
-
-function claim(token, key) {
-  try {
-    const part = token.split('.')[1].replaceAll('-', '+').replaceAll('_', '/');
-    return JSON.parse(new TextDecoder().decode(Uint8Array.from(atob(part), (c) => c.charCodeAt(0))))[key];
-  } catch {
-    return undefined;
-  }
-}
 
 async function becomeGuest(name) {
   const response = await fetch('/v1/guest', {
@@ -58,20 +50,6 @@ function paintSoon() {
 
 const time = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
 
-function span(className, content) {
-  const s = document.createElement('span');
-  s.className = className;
-  s.textContent = content;
-  return s;
-}
-
-const HUE_STEPS = 24;
-function hue(name) {
-  let h = 0;
-  for (const c of name) h = (h * 31 + c.codePointAt(0)) >>> 0;
-  return (h % HUE_STEPS) * (360 / HUE_STEPS);
-}
-
 function fateText(e) {
   switch (e.fate) {
     case 'sending': return 'sending…';
@@ -83,25 +61,6 @@ function fateText(e) {
     }
     default: return '';
   }
-}
-
-function scoreLine(s) {
-  const minute = s.minute ? `${s.minute}${/^\d/.test(s.minute) ? '′' : ''} ` : '';
-  const kind = (s.kind ?? 'score').replaceAll('_', ' ');
-  const figures = s.score ? ` ${s.score.home}–${s.score.away}` : '';
-  const mark = s.state && s.state !== 'confirmed' ? ` (${s.state.replaceAll('_', ' ')})` : s.revision > 1 ? ' (corrected)' : '';
-  return `${minute}${kind}${figures}${mark}`;
-}
-
-/** Millionths of a currency as its country writes them; a platform's own coins as a number with their name. */
-function money(micros, currency) {
-  const amount = micros / 1e6;
-  if (/^[A-Z]{3}$/.test(currency ?? '')) {
-    try {
-      return new Intl.NumberFormat(undefined, { style: 'currency', currency }).format(amount);
-    } catch { /* three letters that are no currency */ }
-  }
-  return `${new Intl.NumberFormat().format(amount)} ${(currency ?? '').replaceAll('_', ' ')}`;
 }
 
 function draw(li, e) {

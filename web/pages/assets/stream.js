@@ -35,10 +35,12 @@ export class RoomStream {
     this.stopped = false;
     this.lastResume = -Infinity;
     this.close = null;
-    addEventListener('online', () => this.wake());
-    addEventListener('offline', () => this.drop('offline'));
-    addEventListener('pageshow', () => this.wake());
-    document.addEventListener('visibilitychange', () => { if (!document.hidden) this.wake(); });
+    this.listening = new AbortController();
+    const { signal } = this.listening;
+    addEventListener('online', () => this.wake(), { signal });
+    addEventListener('offline', () => this.drop('offline'), { signal });
+    addEventListener('pageshow', () => this.wake(), { signal });
+    document.addEventListener('visibilitychange', () => { if (!document.hidden) this.wake(); }, { signal });
   }
 
   /** `endpoints` of a snapshot or `hello`; absent where one address serves all. */
@@ -109,6 +111,16 @@ export class RoomStream {
     this.socket = null;
     if (socket) { socket.onclose = null; socket.onmessage = null; socket.close(1000); }
     this.start();
+  }
+
+  /** Ends it for good: the reader went to another room. */
+  stop() {
+    this.stopped = true;
+    this.listening.abort();
+    for (const timer of [this.timer, this.silence, this.pinger]) clearTimeout(timer);
+    const socket = this.socket;
+    this.socket = null;
+    if (socket) { socket.onclose = null; socket.onmessage = null; socket.close(1000); }
   }
 
   ended(close) {

@@ -1,4 +1,4 @@
-//! The viewer pages, inside the binary: no build step, no file to lose, a policy that runs nothing but them.
+//! The viewer pages and the operators' console, inside the binary: no build step, no file to lose, a policy that runs nothing but them.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -22,6 +22,7 @@ pub fn policy(endpoints: &Endpoints) -> HeaderValue {
 
 const LOBBY: &[u8] = include_bytes!("../../../../web/pages/index.html");
 const ROOM: &[u8] = include_bytes!("../../../../web/pages/room.html");
+const CONSOLE: &[u8] = include_bytes!("../../../../web/pages/console.html");
 
 macro_rules! asset {
     ($name:literal, $kind:literal) => {
@@ -34,12 +35,21 @@ const JS: &str = "text/javascript; charset=utf-8";
 
 /// Name, type, bytes.
 const ASSETS: &[(&str, &str, &[u8])] = &[
+    asset!("console-acts.js", "text/javascript; charset=utf-8"),
+    asset!("console-api.js", "text/javascript; charset=utf-8"),
+    asset!("console-desk.js", "text/javascript; charset=utf-8"),
+    asset!("console-model.js", "text/javascript; charset=utf-8"),
+    asset!("console-room.js", "text/javascript; charset=utf-8"),
+    asset!("console-rooms.js", "text/javascript; charset=utf-8"),
+    asset!("console.css", "text/css; charset=utf-8"),
+    asset!("console.js", "text/javascript; charset=utf-8"),
     asset!("grandstand.css", "text/css; charset=utf-8"),
     asset!("icon.svg", "image/svg+xml"),
     asset!("model.js", "text/javascript; charset=utf-8"),
     asset!("room.js", "text/javascript; charset=utf-8"),
     asset!("rooms.js", "text/javascript; charset=utf-8"),
     asset!("stream.js", "text/javascript; charset=utf-8"),
+    asset!("words.js", "text/javascript; charset=utf-8"),
 ];
 
 /// `/`: the rooms, and the button that starts a demo.
@@ -51,6 +61,11 @@ pub async fn lobby(State(control): State<Shared>, _: Ask) -> Response<Body> {
 pub async fn room(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
     ask.room()?;
     Ok(page(ROOM, &control))
+}
+
+/// `/console`: the same page for everyone; what its API answers depends on the token it is given.
+pub async fn console(State(control): State<Shared>, _: Ask) -> Response<Body> {
+    page(CONSOLE, &control)
 }
 
 /// `/assets/{name}`: names of the table, compared whole.
@@ -83,7 +98,7 @@ fn secure(response: &mut Response<Body>, control: &Control) {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{ASSETS, JS, LOBBY, ROOM};
+    use super::{ASSETS, CONSOLE, JS, LOBBY, ROOM};
 
     #[test]
     fn every_file_of_the_folder_is_embedded_with_its_type() {
@@ -97,7 +112,7 @@ mod tests {
 
     #[test]
     fn pages_use_embedded_files_only_and_no_inline_script() {
-        for html in [LOBBY, ROOM] {
+        for html in [LOBBY, ROOM, CONSOLE] {
             let html = std::str::from_utf8(html).unwrap();
             for part in html.split("/assets/").skip(1) {
                 let name = part.split('"').next().unwrap();

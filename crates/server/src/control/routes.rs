@@ -9,8 +9,8 @@ use grandstand_wire::codes::ErrorCode;
 
 use super::answer::Problem;
 use super::{
-    Control, banners, comments, demo, entry, export, gateways, gifts, health, likes, moderation, pages, rooms, scores,
-    snapshot,
+    Control, audit, banners, comments, demo, entry, export, gateways, gifts, health, likes, moderation, overview,
+    pages, rooms, scores, snapshot,
 };
 
 /// What the router holds: the role, which holds the router.
@@ -39,6 +39,7 @@ fn routes() -> Vec<Route> {
     vec![
         (&["GET"], "/", get(pages::lobby)),
         (&["GET"], "/rooms/{room}", get(pages::room)),
+        (&["GET"], "/console", get(pages::console)),
         (&["GET"], "/assets/{name}", get(pages::asset)),
         (&["GET"], "/openapi.json", get(health::openapi)),
         (&["GET"], "/healthz/live", get(health::live)),
@@ -55,9 +56,12 @@ fn routes() -> Vec<Route> {
         (&["POST"], "/v1/rooms/{room}/reactions", post(comments::react)),
         (&["POST"], "/v1/rooms/{room}/reports", post(entry::not_built)),
         (&["POST"], "/v1/rooms/{room}/gifts", post(gifts::post)),
+        (&["GET"], "/admin/rooms", get(overview::list)),
         (&["GET", "PUT"], "/admin/rooms/{room}", get(rooms::get).put(rooms::put)),
         (&["GET"], "/admin/rooms/{room}/export", get(export::get)),
         (&["GET"], "/admin/rooms/{room}/gifts", get(gifts::account)),
+        (&["GET"], "/admin/rooms/{room}/history", get(audit::history)),
+        (&["GET"], "/admin/audit", get(audit::list)),
         (&["GET"], "/admin/gateways", get(gateways::list)),
         (&["GET", "POST"], "/admin/banners", get(banners::list).post(banners::post)),
         (&["DELETE"], "/admin/banners/{banner}", delete(banners::delete)),

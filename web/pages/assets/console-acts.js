@@ -1,0 +1,154 @@
+// Every change goes this way: it is shown before it is done (what, how many, where, who sees it), it is given its reason, and
+// what can be taken back leaves a line to do so.
+
+import { UNDOS_MAX, undoing } from './console-model.js';
+import { h } from './words.js';
+
+/** The reason given last, offered for the next: a moderator does the same thing for the same reason again and again. */
+let lastReason = '';
+
+export class Acts {
+  /** `said`: the element that holds what was done and its undo lines. */
+  constructor(said) {
+    this.said = said;
+    this.undos = [];
+    this.busy = false;
+  }
+
+  /**
+   * Asks, does, tells. Gives whether it was done.
+   *
+   * `act`: {title, effects[], danger?, warning?, fields[{name, label, value?, type?, options?, required?, min?, max?, maxlength?, checked?}],
+   * confirm, steps(values) -> [{what, run() -> promise, undo? {what, run(justification)}}]}. `values.justification` is always there.
+   */
+  async perform(act) {
+    if (this.busy) return false;
+    this.busy = true;
+    try {
+      const values = await this.ask(act);
+      if (!values) return false;
+      lastReason = values.justification;
+      await this.run(act.steps(values), values.justification);
+      return true;
+    } finally {
+      this.busy = false;
+    }
+  }
+
+  ask(act) {
+    return new Promise((resolve) => {
+      let answer = null;
+      const inputs = new Map();
+      const field = (f) => {
+        const id = `ask-${f.name}`;
+        const common = { id, name: f.name, required: f.required, min: f.min, max: f.max, maxlength: f.maxlength, placeholder: f.placeholder };
+        let input;
+        if (f.type === 'select') {
+          input = h('select', common, f.options.map(([value, text]) => h('option', { value }, text)));
+          if (f.value !== undefined) input.value = String(f.value);
+        } else {
+          input = h('input', { ...common, type: f.type ?? 'text', value: f.value, autocomplete: 'off' });
+          if (f.type === 'checkbox') input.checked = f.checked === true;
+        }
+        inputs.set(f.name, input);
+        return f.type === 'checkbox'
+          ? h('label', { class: 'check', for: id }, input, ` ${f.label}`)
+          : h('div', { class: 'field' }, h('label', { for: id }, f.label), input, f.hint ? h('p', { class: 'note' }, f.hint) : null);
+      };
+      const why = { name: 'justification', label: 'Why (kept in the audit)', required: true, maxlength: 200, value: lastReason };
+      const form = h('form', { method: 'dialog', class: 'ask' },
+        h('h2', { id: 'ask-title' }, act.title),
+        h('ul', { class: 'effects' }, act.effects.map((text) => h('li', {}, text))),
+        act.warning ? h('p', { class: 'warning' }, act.warning) : null,
+        (act.fields ?? []).map(field), field(why),
+        h('div', { class: 'row ends' },
+          h('button', { type: 'button', onclick: () => dialog.close() }, 'Cancel'),
+          h('button', { type: 'submit', class: act.danger ? 'danger' : 'primary', id: 'ask-do' }, act.confirm)));
+      const dialog = h('dialog', { 'aria-labelledby': 'ask-title' }, form);
+      form.addEventListener('submit', () => {
+        answer = {};
+        for (const [name, input] of inputs) answer[name] = input.type === 'checkbox' ? input.checked : input.value.trim();
+      });
+      const back = document.activeElement;
+      dialog.addEventListener('close', () => {
+        dialog.remove();
+        back?.focus?.();
+        resolve(answer);
+      });
+      document.body.append(dialog);
+      dialog.showModal();
+      const first = inputs.get(act.fields?.find((f) => f.required && !f.value)?.name) ?? inputs.get('justification');
+      first.focus();
+      first.select?.();
+    });
+  }
+
+  /** One step after the other; what failed does not keep the rest back, and is told. */
+  async run(steps, justification) {
+    const done = [];
+    const failed = [];
+    for (const [i, step] of steps.entries()) {
+      if (steps.length > 1) this.tell(`${i + 1} of ${steps.length}: ${step.what}…`);
+      try {
+        const answer = await step.run(justification);
+        done.push({ ...step, answer });
+      } catch (fault) {
+        failed.push(`${step.what}: ${fault.message}`);
+      }
+    }
+    const undos = done.filter((step) => step.undo).map((step) => ({ ...(typeof step.undo === 'function' ? step.undo(step.answer) : step.undo), of: step.what }));
+    const what = done.length === 1 ? done[0].what : done.length === 0 ? '' : `${done[0].what} and ${done.length - 1} more`;
+    if (done.length > 0) this.keep(what, undos, justification);
+    else this.paint();
+    if (failed.length > 0) this.tell(`${failed.length === 1 ? 'Not done' : `${failed.length} not done`}. ${failed[0]}`, 'bad');
+  }
+
+  keep(what, undos, justification) {
+    this.undos.push({ what, undos, justification });
+    this.undos = this.undos.slice(-UNDOS_MAX);
+    this.paint();
+  }
+
+  /** Takes the newest back that can be. */
+  async undo(entry = this.undos.findLast((u) => u.undos.length > 0)) {
+    if (!entry || this.busy) return;
+    this.busy = true;
+    try {
+      const left = [];
+      const undone = [];
+      let fault;
+      for (const undo of entry.undos) {
+        try {
+          await undo.run(undoing(entry.justification));
+          undone.push(undo.of);
+        } catch (refused) {
+          left.push(undo);
+          fault = refused;
+        }
+      }
+      entry.undos = left;
+      if (left.length === 0) this.undos = this.undos.filter((u) => u !== entry);
+      // Of what was done together, only some can be taken back: those are named.
+      if (undone.length > 0) this.undos.push({ what: `Undone: ${undone[0]}${undone.length > 1 ? ` and ${undone.length - 1} more` : ''}`, undos: [], justification: '' });
+      this.paint();
+      if (fault) this.tell(`Not undone: ${fault.message}`, 'bad');
+    } finally {
+      this.busy = false;
+    }
+  }
+
+  /** A word without an undo: progress, or a fault. */
+  tell(text, kind) {
+    this.paint();
+    this.said.append(h('p', { class: 'word', 'data-kind': kind }, text, h('button', { type: 'button', class: 'quiet', 'aria-label': 'Dismiss', onclick: (e) => e.target.closest('p').remove() }, '×')));
+  }
+
+  paint() {
+    const newest = this.undos.slice(-3).reverse();
+    this.said.replaceChildren(...newest.map((entry, i) => h('p', { class: i === 0 ? 'done' : 'done older' }, h('span', { class: 'what' }, entry.what),
+      entry.undos.length > 0
+        ? h('button', { type: 'button', class: 'undo', onclick: () => this.undo(entry) }, entry.undos[0].what, i === 0 ? h('kbd', {}, 'z') : null)
+        : null,
+      h('button', { type: 'button', class: 'quiet', 'aria-label': 'Dismiss', onclick: () => { this.undos = this.undos.filter((u) => u !== entry); this.paint(); } }, '×'))));
+  }
+}

@@ -1,0 +1,73 @@
+// The console's only way to the server: its API, with the operator's token as a bearer and never in an address.
+
+/** A refusal as the server words it (RFC 9457), or that no answer came (`status` 0). */
+export class Refused extends Error {
+  constructor(status, body, fallback) {
+    const fields = (body?.fields ?? []).map((f) => `${f.field}: ${f.rule}`);
+    super([body?.detail ?? body?.title ?? fallback, ...(fields.length > 1 ? fields : [])].join(' · '));
+    this.status = status;
+    this.code = body?.code;
+    this.retryAfterMs = body?.retry_after_ms;
+  }
+}
+
+const room = (id) => `/admin/rooms/${encodeURIComponent(id)}`;
+
+export class Api {
+  /** `refused()` is called when the token does not hold any more. */
+  constructor(token, refused) {
+    this.token = token;
+    this.refused = refused;
+    /** Paths of the server's own description, so that nothing is offered that it does not have. */
+    this.paths = {};
+  }
+
+  /** Errors: `Refused`. */
+  async fetch(method, path, body, headers = {}) {
+    let response;
+    try {
+      response = await fetch(path, {
+        method,
+        cache: 'no-store',
+        headers: { authorization: `Bearer ${this.token}`, ...(body ? { 'content-type': 'application/json' } : {}), ...headers },
+        body: body ? JSON.stringify(body) : undefined,
+      });
+    } catch {
+      throw new Refused(0, null, 'the server cannot be reached');
+    }
+    if (response.ok) return response;
+    const told = await response.json().catch(() => null);
+    if (response.status === 401) this.refused();
+    throw new Refused(response.status, told, `HTTP ${response.status}`);
+  }
+
+  async json(method, path, body, headers) {
+    return (await this.fetch(method, path, body, headers)).json();
+  }
+
+  async learn() {
+    this.paths = (await this.json('GET', '/openapi.json')).paths ?? {};
+  }
+
+  /** Whether the server has this route, and where `member` is given, whether its body takes that. */
+  has(path, method, member) {
+    const operation = this.paths[path]?.[method];
+    if (!operation || member === undefined) return operation !== undefined;
+    const schema = operation.requestBody?.content?.['application/json']?.schema;
+    return schema?.properties?.[member] !== undefined;
+  }
+
+  rooms(query) { return this.json('GET', `/admin/rooms?${new URLSearchParams(query)}`); }
+  room(id) { return this.json('GET', room(id)); }
+  put(id, change, version) { return this.json('PUT', room(id), change, version === undefined ? {} : { 'if-match': `"${version}"` }); }
+  moderate(id, what, body) { return this.json('POST', `${room(id)}/${what}`, body); }
+  unban(id, user, justification) { return this.json('DELETE', `${room(id)}/bans/${encodeURIComponent(user)}`, { justification }); }
+  banners() { return this.json('GET', '/admin/banners'); }
+  banner(body) { return this.json('POST', '/admin/banners', body); }
+  endBanner(id, justification) { return this.json('DELETE', `/admin/banners/${encodeURIComponent(id)}`, { justification }); }
+  gateways() { return this.json('GET', '/admin/gateways'); }
+  gateway(id, what, body) { return this.json('POST', `/admin/gateways/${encodeURIComponent(id)}/${what}`, body); }
+  audit(query) { return this.json('GET', `/admin/audit?${new URLSearchParams(query)}`); }
+  history(id, query) { return this.json('GET', `${room(id)}/history?${new URLSearchParams(query)}`); }
+  snapshot(id, query = '') { return this.json('GET', `/v1/rooms/${encodeURIComponent(id)}/snapshot${query}`); }
+}

@@ -1,0 +1,578 @@
+// One room as its moderator sees it: the viewers' own stream, one comment at a time under the keys, and what is done about it.
+
+import { chart } from './console-rooms.js';
+import { authors, count, left, measure, moved, pinnedWith, seconds, targets } from './console-model.js';
+import { apply, applySnapshot, emptyRoom, sampledText, scoreboard } from './model.js';
+import { RoomStream } from './stream.js';
+import { h, hue, money, scoreLine, span } from './words.js';
+
+const EVERY_MS = 2000;
+const HISTORY_SHOWN = 50;
+/** Looks back into the log that a user card takes, each of at most a third of a second. */
+const HISTORY_PAGES = 5;
+const TIMEOUTS = [[60, '1 minute'], [300, '5 minutes'], [600, '10 minutes'], [3600, '1 hour'], [86_400, '1 day'], [604_800, '1 week']];
+const STATES = ['scheduled', 'live', 'settling', 'closed'];
+const time = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit' });
+const day = new Intl.DateTimeFormat(undefined, { dateStyle: 'short', timeStyle: 'medium' });
+
+export class RoomView {
+  constructor({ api, root, acts, rights, faulted, histories, id }) {
+    Object.assign(this, { api, acts, rights, faulted, histories, id });
+    this.room = emptyRoom(id);
+    this.settings = null;
+    this.current = null;
+    this.selected = new Set();
+    this.user = null;
+    this.nodes = new Map();
+    this.unread = 0;
+
+    this.title = h('h1', {}, id);
+    this.stateTag = h('span', { class: 'state', role: 'status', 'data-state': 'connecting', id: 'state' }, 'Connecting…');
+    this.sampledTag = h('span', { class: 'sampled', role: 'note', hidden: true }, 'sampled view');
+    this.feed = h('ol', { class: 'feed desk', id: 'feed', tabindex: 0, 'aria-label': 'Comments' });
+    this.pill = h('button', { type: 'button', class: 'pill', hidden: true, onclick: () => this.toLive() });
+    this.bar = h('div', { class: 'actions', role: 'toolbar', 'aria-label': 'Moderation' });
+    this.facts = h('section', { class: 'card facts', 'aria-label': 'The room' });
+    this.card = h('section', { class: 'card user', id: 'user', 'aria-label': 'The user', hidden: true });
+    this.scores = h('div', { class: 'scores', hidden: true });
+    const side = h('aside', { class: 'side' }, this.card, this.facts);
+    root.append(h('div', { class: 'view-head' }, h('a', { href: '#/rooms', class: 'home', 'aria-label': 'All rooms' }, '←'), this.title, this.sampledTag, this.stateTag),
+      h('div', { class: 'room-view' }, h('div', { class: 'stage' }, this.scores, h('div', { class: 'feed-wrap' }, this.feed, this.pill), this.bar), side));
+
+    this.feed.addEventListener('click', (event) => {
+      const li = event.target.closest('li[data-id]');
+      if (!li) return;
+      const id = Number(li.dataset.id);
+      if (event.target.closest('.pick')) this.toggle(id);
+      else { this.current = id; this.paintMarks(); if (event.target.closest('.who')) this.openUser(); }
+    });
+    this.feed.addEventListener('scroll', () => { if (this.atEnd()) { this.unread = 0; this.pill.hidden = true; } }, { passive: true });
+    this.stream = new RoomStream(id, {
+      cursor: () => this.room.cursor,
+      token: () => api.token,
+      events: (events) => this.took(events),
+      state: (name, detail) => this.toldState(name, detail),
+    });
+    this.paintBar();
+    this.begin();
+  }
+
+  async begin() {
+    await this.load().catch((fault) => { if (fault.status !== 404) this.faulted(fault); });
+    if (this.stopped) return;
+    this.stream.start();
+    this.turn();
+  }
+
+  async load(query = '') {
+    const snapshot = await this.api.snapshot(this.id, query);
+    if (this.stopped) return;
+    this.stream.told(snapshot.endpoints);
+    applySnapshot(this.room, snapshot);
+    this.paintSoon();
+  }
+
+  took(events) {
+    for (const e of events) {
+      const asked = apply(this.room, e);
+      if (asked && performance.now() - (this.refetched ?? -Infinity) > 30_000) {
+        this.refetched = performance.now();
+        const at = new URL(asked.refetch, location.href);
+        this.load(at.search).catch((fault) => this.faulted(fault));
+      }
+      if (e.type === 'config') this.turnSoon();
+    }
+    this.paintSoon();
+  }
+
+  toldState(name, detail) {
+    this.stateTag.dataset.state = name;
+    const words = { live: 'Live', connecting: 'Connecting…', waiting: 'Reconnecting…' };
+    this.stateTag.textContent = words[name] ?? (detail?.reason ? `Stopped: ${detail.reason}` : 'Stopped');
+  }
+
+  turnSoon() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.turn(), 100);
+  }
+
+  /** The room's settings and counters, again and again. */
+  async turn() {
+    clearTimeout(this.timer);
+    try {
+      this.settings = await this.api.room(this.id);
+      if (this.stopped) return;
+      this.histories.set(this.id, measure(this.histories.get(this.id) ?? [], this.settings.counters, performance.now()));
+      this.faulted(null);
+      this.paintFacts();
+    } catch (fault) {
+      if (this.stopped) return;
+      this.faulted(fault);
+    }
+    this.timer = setTimeout(() => this.turn(), EVERY_MS);
+  }
+
+  // ---- painting
+
+  paintSoon() {
+    if (this.painting) return;
+    this.painting = true;
+    const paint = () => { this.painting = false; if (!this.stopped) this.paint(); };
+    if (document.hidden) setTimeout(paint, 500);
+    else requestAnimationFrame(paint);
+  }
+
+  comments() { return this.room.entries.filter((e) => e.type === 'comment' && e.id !== undefined && !e.retracted); }
+
+  atEnd() { return this.feed.scrollHeight - this.feed.scrollTop - this.feed.clientHeight < 48; }
+
+  paint() {
+    const { changed } = this.room;
+    this.room.changed = new Set();
+    this.title.textContent = this.room.title;
+    document.title = `${this.room.title} · Console`;
+    const sampled = sampledText(this.room);
+    this.sampledTag.hidden = sampled === null;
+    this.sampledTag.title = sampled ?? '';
+    if (changed.has('scores')) this.paintScores();
+    if (!changed.has('entries')) return;
+    // Who looks at one comment is not moved away from it.
+    const follow = this.current === null && this.atEnd();
+    const wanted = new Set(this.room.entries);
+    let gone = 0;
+    for (const [entry, li] of this.nodes) {
+      if (wanted.has(entry)) continue;
+      gone += li.offsetHeight;
+      li.remove();
+      this.nodes.delete(entry);
+    }
+    let added = 0;
+    let at = this.feed.firstElementChild;
+    for (const entry of this.room.entries) {
+      let li = this.nodes.get(entry);
+      const stamp = `${entry.version ?? 0}`;
+      if (!li || li.dataset.stamp !== stamp) {
+        const fresh = this.draw(entry);
+        fresh.dataset.stamp = stamp;
+        if (li) { if (at === li) at = li.nextElementSibling; li.replaceWith(fresh); this.nodes.set(entry, fresh); continue; }
+        li = fresh;
+        this.nodes.set(entry, li);
+        if (entry.type === 'comment') added += 1;
+      }
+      if (li === at) at = at.nextElementSibling;
+      else this.feed.insertBefore(li, at);
+    }
+    if (follow) {
+      this.feed.scrollTop = this.feed.scrollHeight;
+    } else {
+      this.feed.scrollTop -= gone;
+      this.unread += added;
+      this.pill.textContent = `${this.unread} new ↓`;
+      this.pill.hidden = this.unread === 0;
+    }
+    const known = new Set(this.comments().map((c) => c.id));
+    for (const id of this.selected) if (!known.has(id)) this.selected.delete(id);
+    if (this.current !== null && !this.room.ids.has(this.current)) this.current = null;
+    this.paintMarks();
+  }
+
+  draw(e) {
+    if (e.type === 'score') return h('li', { class: 'event' }, `${e.score.match_id} · ${scoreLine(e.score)}`);
+    if (e.type === 'gift') {
+      return h('li', { class: 'event gift' }, span('giver', e.gift.user?.display ?? e.gift.user?.id ?? 'Someone'), ` sent ${e.gift.item} `,
+        span('times', `×${e.gift.count ?? 1}`), e.gift.amount_micros > 0 ? span('amount', money(e.gift.amount_micros, e.gift.currency)) : null);
+    }
+    if (e.type === 'note') return h('li', { class: 'event' }, e.text);
+    if (e.retracted) return h('li', { class: 'retracted', 'data-id': e.id }, `Removed: ${e.user?.display ?? e.user?.id ?? ''}${e.reason ? ` (${e.reason})` : ''}`);
+    const who = h('span', { class: 'who' }, h('bdi', {}, e.user?.display ?? e.user?.id ?? 'someone'));
+    who.style.setProperty('color', `hsl(${hue(e.user?.id ?? '')} 60% var(--who-light, 40%))`);
+    return h('li', { 'data-id': e.id }, h('button', { type: 'button', class: 'pick', tabindex: -1, 'aria-pressed': 'false', 'aria-label': 'Select' }),
+      span('time', e.ts ? time.format(new Date(e.ts)) : ''), (e.user?.badges ?? []).map((b) => span('badge', b)), who,
+      h('bdi', { class: 'body' }, e.body), e.repeats > 0 ? span('repeats', `×${e.repeats + 1}`) : null);
+  }
+
+  paintScores() {
+    const all = scoreboard(this.room);
+    this.scores.hidden = all.length === 0;
+    this.scores.replaceChildren(...all.map((s) => h('div', { class: 'score' }, span('figures', `${s.score.home} – ${s.score.away}`), span('match', s.match_id))));
+  }
+
+  paintMarks() {
+    const pinned = new Set(this.settings?.pinned ?? []);
+    for (const [entry, li] of this.nodes) {
+      if (entry.id === undefined) continue;
+      li.classList.toggle('current', entry.id === this.current);
+      li.classList.toggle('selected', this.selected.has(entry.id));
+      li.classList.toggle('pinned', pinned.has(entry.id));
+      li.querySelector('.pick')?.setAttribute('aria-pressed', String(this.selected.has(entry.id)));
+    }
+    this.paintBar();
+  }
+
+  paintBar() {
+    const n = this.targets().length;
+    const button = (key, text, run, needs = true) => h('button', { type: 'button', disabled: needs && n === 0, onclick: run }, text, h('kbd', {}, key));
+    this.bar.replaceChildren(
+      h('span', { class: 'aim' }, this.selected.size > 0 ? `${count(this.selected.size, 'comment')} selected` : n > 0 ? '1 comment' : 'j and k choose a comment'),
+      button('r', 'Retract', () => this.retract()), button('b', 'Ban', () => this.ban(null)), button('t', 'Timeout', () => this.ban(600)),
+      button('p', 'Pin', () => this.pin()), button('u', 'User', () => this.openUser()), button('x', 'Select', () => this.toggle(this.current)),
+      button('s', 'Slow mode', () => this.slowMode(), false));
+  }
+
+  paintFacts() {
+    const s = this.settings;
+    const history = this.histories.get(this.id) ?? [];
+    const now = history.at(-1);
+    if (this.facts.contains(document.activeElement) && document.activeElement.tagName === 'SELECT') return;
+    const row = (name, ...value) => h('div', { class: 'fact' }, h('dt', {}, name), h('dd', {}, ...value));
+    const many = (n) => (n >= 10 ? Math.round(n).toLocaleString('en') : n.toFixed(1));
+    const until = s.until_ts ? `, until ${time.format(new Date(s.until_ts))}` : '';
+    const state = h('select', { 'aria-label': 'State of the room', onchange: (e) => this.state(e.target.value) }, STATES.map((name) => h('option', { value: name }, name)));
+    state.value = s.state;
+    const pins = s.pinned.map((id) => {
+      const known = this.room.entries.find((e) => e.id === id);
+      return h('li', {}, h('bdi', {}, known?.body ? `${known.user?.display ?? ''}: ${known.body}` : `event ${id}`),
+        h('button', { type: 'button', class: 'quiet', onclick: () => this.pin(id) }, 'Unpin'));
+    });
+    const focused = this.facts.contains(document.activeElement) ? document.activeElement.dataset.name : undefined;
+    this.facts.replaceChildren(h('h2', {}, 'Room'), h('dl', {},
+      row('Viewers', `${(s.counters.viewers ?? 0).toLocaleString('en')}`, chart(history.map((x) => x.viewers), 'Viewers, last three minutes')),
+      row('Comments/s', many(now?.rate ?? 0), chart(history.map((x) => x.rate), 'Comments a second, last three minutes')),
+      row('Skipped', `${many(now?.skipped ?? 0)}/s`), row('Sampled', `${many(now?.sampled ?? 0)}/s`),
+      row('State', state),
+      row('Slow mode', s.slow_mode_seconds > 0 ? `one in ${seconds(s.slow_mode_seconds)}${until} ` : 'off ', h('button', { type: 'button', class: 'quiet', 'data-name': 'slow', onclick: () => this.slowMode() }, 'Change')),
+      row('Pinned', pins.length === 0 ? 'nothing' : h('ul', { class: 'pins' }, pins))),
+      h('div', { class: 'row' }, h('button', { type: 'button', class: 'danger', 'data-name': 'all', onclick: () => this.retractAll() }, 'Retract everything')));
+    if (focused) this.facts.querySelector(`[data-name="${focused}"]`)?.focus();
+    this.paintMarks();
+  }
+
+  // ---- choosing
+
+  targets() { return targets(this.comments(), this.selected, this.current); }
+
+  toLive() {
+    this.current = null;
+    this.unread = 0;
+    this.pill.hidden = true;
+    this.paintMarks();
+    this.feed.scrollTop = this.feed.scrollHeight;
+  }
+
+  move(by, select) {
+    const comments = this.comments();
+    const to = moved(comments, this.current, by);
+    if (to === null) return;
+    if (select) { if (this.current !== null) this.selected.add(this.current); this.selected.add(to); }
+    this.current = to;
+    this.paintMarks();
+    this.feed.querySelector(`li[data-id="${to}"]`)?.scrollIntoView({ block: 'nearest' });
+  }
+
+  toggle(id) {
+    if (id === null || id === undefined) return;
+    if (this.selected.has(id)) this.selected.delete(id); else this.selected.add(id);
+    this.current = id;
+    this.paintMarks();
+  }
+
+  /** After something was done: nothing stays selected, the next comment is at hand. */
+  done() {
+    this.selected.clear();
+    this.paintMarks();
+    this.turnSoon();
+  }
+
+  audience() { return count(this.settings?.counters?.viewers ?? this.room.counters.viewers ?? 0, 'viewer'); }
+
+  // ---- acts
+
+  async retract(chosen = this.targets()) {
+    if (chosen.length === 0) return;
+    const who = authors(chosen);
+    const one = chosen.length === 1;
+    const did = await this.acts.perform({
+      title: one ? 'Retract this comment?' : `Retract ${count(chosen.length, 'comment')}?`,
+      effects: [
+        one ? `“${cut(chosen[0].body)}” by ${named(chosen[0].user)}` : `${count(chosen.length, 'comment')} by ${count(who.length, 'user')}: ${list(who)}`,
+        `In ${this.id}: gone at once for ${this.audience()}, and from snapshot and resume.`,
+      ],
+      warning: 'A retract cannot be taken back.',
+      danger: true,
+      fields: [{ name: 'reason', label: 'What viewers are told (may be empty)', maxlength: 200 }],
+      confirm: one ? 'Retract' : `Retract ${chosen.length}`,
+      steps: ({ reason }) => chosen.map((c) => ({
+        what: `Retracted “${cut(c.body, 40)}” by ${named(c.user)}`,
+        run: (justification) => this.api.moderate(this.id, 'retract', { event_id: c.id, ...(reason ? { reason } : {}), justification }),
+      })),
+    });
+    if (did) this.done();
+  }
+
+  async retractUser(user) {
+    const did = await this.acts.perform({
+      title: `Retract everything ${named(user)} said?`,
+      effects: [`All comments of ${user.id} in ${this.id} up to now.`, `Gone at once for ${this.audience()}, and from snapshot and resume.`],
+      warning: 'A retract cannot be taken back.',
+      danger: true,
+      fields: [{ name: 'reason', label: 'What viewers are told (may be empty)', maxlength: 200 }],
+      confirm: 'Retract all of this user',
+      steps: ({ reason }) => [{ what: `Retracted everything by ${named(user)}`, run: (justification) => this.api.moderate(this.id, 'retract', { user_id: user.id, ...(reason ? { reason } : {}), justification }) }],
+    });
+    if (did) this.done();
+  }
+
+  async retractAll() {
+    const did = await this.acts.perform({
+      title: `Retract every comment of ${this.id}?`,
+      effects: [`Everything that was said in ${this.id} up to now, by everyone.`, `Gone at once for ${this.audience()}, and from snapshot and resume.`],
+      warning: 'A retract cannot be taken back.',
+      danger: true,
+      fields: [{ name: 'reason', label: 'What viewers are told (may be empty)', maxlength: 200 }],
+      confirm: 'Retract everything',
+      steps: ({ reason }) => [{ what: `Retracted every comment of ${this.id}`, run: (justification) => this.api.moderate(this.id, 'retract', { all: true, ...(reason ? { reason } : {}), justification }) }],
+    });
+    if (did) this.done();
+  }
+
+  /** `length`: seconds of a timeout, `null` for a ban. Purges with the ban where the server can. */
+  async ban(length, users = authors(this.targets())) {
+    if (users.length === 0) return;
+    const timeout = length !== null;
+    const purges = this.api.has('/admin/rooms/{room}/bans', 'post', 'purge_last_minutes');
+    const verb = timeout ? 'Time out' : 'Ban';
+    const did = await this.acts.perform({
+      title: users.length === 1 ? `${verb} ${named(users[0])}?` : `${verb} ${count(users.length, 'user')}?`,
+      effects: [
+        users.length === 1 ? `User ${users[0].id}` : list(users),
+        `In ${this.id}: may watch and not speak${timeout ? '' : ', until the ban is lifted'}.`,
+        `What was said before stays, unless it is taken back below: then ${this.audience()} lose it at once.`,
+      ],
+      danger: true,
+      fields: [
+        ...(timeout ? [{ name: 'seconds', label: 'For', type: 'select', options: TIMEOUTS, value: length }] : []),
+        purges
+          ? { name: 'purge', label: 'Take back', type: 'select', value: '0', options: [['0', 'nothing'], ['5', 'the last 5 minutes'], ['60', 'the last hour'], ['1440', 'the last day'], ['all', 'everything said here']] }
+          : { name: 'purge', label: 'Take back', type: 'select', value: '0', options: [['0', 'nothing'], ['all', 'everything said here']] },
+        { name: 'reason', label: 'Reason kept with it (may be empty)', maxlength: 200 },
+      ],
+      confirm: users.length === 1 ? verb : `${verb} ${users.length}`,
+      steps: ({ seconds: chosen, purge, reason }) => users.flatMap((user) => {
+        const minutes = Number(purge);
+        const body = { user_id: user.id, ...(timeout ? { seconds: Number(chosen) } : {}), ...(reason ? { reason } : {}), ...(minutes > 0 ? { purge_last_minutes: minutes } : {}) };
+        const ban = {
+          what: timeout ? `Timed out ${named(user)} for ${seconds(Number(chosen))}` : `Banned ${named(user)}`,
+          run: (justification) => this.api.moderate(this.id, 'bans', { ...body, justification }),
+          undo: { what: users.length === 1 ? 'Lift it' : 'Lift all', run: (justification) => this.api.unban(this.id, user.id, justification) },
+        };
+        const take = { what: `Retracted everything by ${named(user)}`, run: (justification) => this.api.moderate(this.id, 'retract', { user_id: user.id, ...(reason ? { reason } : {}), justification }) };
+        return purge === 'all' ? [ban, take] : [ban];
+      }),
+    });
+    if (did) { this.done(); if (this.user) this.openUser(this.user); }
+  }
+
+  async unban(user) {
+    const did = await this.acts.perform({
+      title: `Lift the ban of ${named(user)}?`,
+      effects: [`User ${user.id} may speak in ${this.id} again.`],
+      confirm: 'Lift',
+      steps: () => [{ what: `Lifted the ban of ${named(user)}`, run: (justification) => this.api.unban(this.id, user.id, justification) }],
+    });
+    if (did) { this.done(); this.openUser(user); }
+  }
+
+  async slowMode() {
+    const before = this.settings;
+    if (!before) return;
+    const did = await this.acts.perform({
+      title: 'Slow mode',
+      effects: [`In ${this.id}: each user may say one comment in so many seconds; moderators are exempt.`, `Now ${before.slow_mode_seconds > 0 ? `one in ${seconds(before.slow_mode_seconds)}` : 'off'}. ${this.audience()} are told.`],
+      fields: [
+        { name: 'seconds', label: 'Seconds between comments (0: off)', type: 'number', min: 0, max: 3600, required: true, value: before.slow_mode_seconds > 0 ? 0 : 10 },
+        { name: 'minutes', label: 'For so many minutes (empty: until it is ended)', type: 'number', min: 1, max: 1440 },
+      ],
+      confirm: 'Set',
+      steps: (values) => {
+        const wanted = Number(values.seconds);
+        const lasts = wanted > 0 && values.minutes ? { duration_ms: Number(values.minutes) * 60_000 } : {};
+        const earlier = left(before.until_ts, Date.now());
+        return [{
+          what: wanted > 0 ? `Slow mode: one comment in ${seconds(wanted)}` : 'Slow mode is off',
+          run: (justification) => this.api.moderate(this.id, 'slow-mode', { seconds: wanted, ...lasts, justification }),
+          undo: {
+            what: before.slow_mode_seconds > 0 ? `Back to ${seconds(before.slow_mode_seconds)}` : 'Back to off',
+            run: async (justification) => {
+              await this.api.moderate(this.id, 'slow-mode', { seconds: before.slow_mode_seconds, ...(before.slow_mode_seconds > 0 && earlier ? { duration_ms: earlier } : {}), justification });
+              this.turnSoon();
+            },
+          },
+        }];
+      },
+    });
+    if (did) this.turnSoon();
+  }
+
+  async state(wanted) {
+    const before = this.settings.state;
+    document.activeElement?.blur?.();
+    if (wanted === before) return;
+    const did = await this.acts.perform({
+      title: `Make ${this.id} ${wanted}?`,
+      effects: [
+        `From ${before} to ${wanted}.`,
+        { scheduled: 'No comments and no scores yet.', live: 'Comments and scores are taken.', settling: 'Comments and corrections of scores are taken, no new scores.', closed: 'No comments, no gifts, no scores; it may still be watched.' }[wanted],
+        `${this.audience()} are told.`,
+      ],
+      danger: wanted === 'closed',
+      confirm: `Make it ${wanted}`,
+      steps: () => [{
+        what: `${this.id} is ${wanted}`,
+        run: (justification) => this.api.moderate(this.id, 'state', { state: wanted, justification }),
+        undo: { what: `Back to ${before}`, run: async (justification) => { await this.api.moderate(this.id, 'state', { state: before, justification }); this.turnSoon(); } },
+      }],
+    });
+    this.turnSoon();
+    return did;
+  }
+
+  async pin(id = this.targets()[0]?.id) {
+    if (id === undefined || !this.settings) return;
+    const { pinned: before } = this.settings;
+    const after = pinnedWith(before, id);
+    const puts = !before.includes(id);
+    /** Pins or unpins it in what is pinned at that moment, unless the room changes once more in between. */
+    const set = async (wanted, justification) => {
+      const now = await this.api.room(this.id);
+      if (now.pinned.includes(id) === wanted) return;
+      await this.api.put(this.id, { pinned: pinnedWith(now.pinned, id), justification }, now.version);
+      this.turnSoon();
+    };
+    const known = this.room.entries.find((e) => e.id === id);
+    const dropped = before.filter((p) => p !== id && !after.includes(p));
+    const did = await this.acts.perform({
+      title: puts ? 'Pin this comment?' : 'Unpin this comment?',
+      effects: [known?.body ? `“${cut(known.body)}” by ${named(known.user)}` : `Event ${id}`, `In ${this.id}: ${this.audience()} are shown ${count(after.length, 'pinned comment')} from now on.`,
+        ...(dropped.length > 0 ? ['Ten may be pinned: the oldest pin goes.'] : [])],
+      confirm: puts ? 'Pin' : 'Unpin',
+      steps: () => [{
+        what: puts ? 'Pinned a comment' : 'Unpinned a comment',
+        run: (justification) => set(puts, justification),
+        undo: { what: puts ? 'Unpin' : 'Pin again', run: (justification) => set(!puts, justification) },
+      }],
+    });
+    if (did) this.done();
+  }
+
+  // ---- the user card
+
+  async openUser(user = this.targets()[0]?.user) {
+    if (!user) return;
+    const asked = {};
+    this.user = user;
+    this.asked = asked;
+    const here = this.comments().filter((c) => c.user?.id === user.id);
+    const standing = h('p', { class: 'note' });
+    const past = h('ol', { class: 'past' });
+    const note = h('p', { class: 'note', role: 'status' }, 'Reading the history…');
+    const act = (text, run, danger) => h('button', { type: 'button', class: danger ? 'danger' : null, onclick: run }, text);
+    this.card.hidden = false;
+    this.card.replaceChildren(
+      h('div', { class: 'row between' }, h('h2', {}, h('bdi', {}, user.display ?? user.id)), h('button', { type: 'button', class: 'quiet', 'aria-label': 'Close the user card', onclick: () => this.closeUser() }, '×')),
+      h('p', { class: 'id' }, user.id), h('p', { class: 'badges' }, (user.badges ?? []).map((b) => span('badge', b))),
+      h('p', { class: 'note' }, `${count(here.length, 'comment')} in this view`), standing,
+      h('div', { class: 'row wrap' }, act('Timeout', () => this.ban(600, [user]), true), act('Ban', () => this.ban(null, [user]), true), act('Lift ban', () => this.unban(user)), act('Retract all', () => this.retractUser(user), true)),
+      h('h3', {}, 'History'), past, note);
+    try {
+      const { rows, more } = await this.history(user);
+      if (this.asked !== asked || this.stopped) return;
+      const bans = rows.filter((row) => row.type === 'ban' || row.type === 'unban');
+      const holds = bans[0]?.type === 'ban' && (bans[0].until_ts === null || Date.parse(bans[0].until_ts) > Date.now());
+      standing.textContent = holds ? `Banned here ${bans[0].until_ts ? `until ${day.format(new Date(bans[0].until_ts))}` : 'for good'}${bans[0].reason ? `: ${bans[0].reason}` : ''}`
+        : bans.length > 0 || !more ? 'Not banned here.' : '';
+      past.replaceChildren(...rows.map((row) => { const { kind, text } = told(row); return h('li', { class: kind }, span('time', row.ts ? day.format(new Date(row.ts)) : ''), h('bdi', {}, text)); }));
+      note.textContent = rows.length === 0 ? (more ? 'Nothing in the newest part of the log.' : 'Nothing in the log.') : more ? `The newest ${rows.length}.` : 'That is all in the log.';
+    } catch (fault) {
+      if (this.asked === asked) note.textContent = `No history: ${fault.message}`;
+    }
+  }
+
+  closeUser() {
+    this.user = null;
+    this.asked = null;
+    this.card.hidden = true;
+    this.feed.focus();
+  }
+
+  /** What a user said here and what was done about it, newest first, as the log has it. */
+  async history(user) {
+    const events = [];
+    let before;
+    let more = true;
+    for (let page = 0; more && events.length < HISTORY_SHOWN && page < HISTORY_PAGES; page += 1) {
+      const answer = await this.api.history(this.id, { user: user.id, limit: HISTORY_SHOWN, ...(before === undefined ? {} : { before }) });
+      events.push(...answer.events);
+      ({ more, next: before } = answer);
+    }
+    return { rows: events.slice(0, HISTORY_SHOWN), more: more || events.length > HISTORY_SHOWN };
+  }
+
+  // ---- keys
+
+  keys() {
+    return [['j / k', 'next, previous comment'], ['J / K', 'and select on the way'], ['x', 'select the comment'], ['r', 'retract it, or all that are selected'], ['b', 'ban its author'],
+      ['t', 'time its author out'], ['p', 'pin, unpin'], ['s', 'slow mode'], ['u', 'user card'], ['g', 'back to live'], ['Esc', 'nothing selected, back to live']];
+  }
+
+  key(key) {
+    switch (key) {
+      case 'j': case 'ArrowDown': this.move(1, false); return true;
+      case 'k': case 'ArrowUp': this.move(-1, false); return true;
+      case 'J': this.move(1, true); return true;
+      case 'K': this.move(-1, true); return true;
+      case 'x': this.toggle(this.current); return true;
+      case 'r': this.retract(); return true;
+      case 'b': this.ban(null); return true;
+      case 't': this.ban(600); return true;
+      case 'p': this.pin(); return true;
+      case 's': this.slowMode(); return true;
+      case 'u': this.openUser(); return true;
+      case 'g': this.toLive(); return true;
+      case 'Escape': this.selected.clear(); this.closeUser(); this.toLive(); return true;
+      default: return false;
+    }
+  }
+
+  stop() {
+    this.stopped = true;
+    clearTimeout(this.timer);
+    this.stream.stop();
+  }
+}
+
+function cut(text, most = 80) {
+  const all = [...(text ?? '')];
+  return all.length > most ? `${all.slice(0, most).join('')}…` : all.join('');
+}
+
+function named(user) {
+  return user?.display && user.display !== user.id ? `${user.display} (${user.id})` : user?.id ?? 'somebody';
+}
+
+function list(users, most = 5) {
+  const names = users.slice(0, most).map(named).join(', ');
+  return users.length > most ? `${names} and ${users.length - most} more` : names;
+}
+
+/** A line of a user's history: what it is, and in words. */
+function told(row) {
+  switch (row.type) {
+    case 'comment': return { kind: row.retracted ? 'gone' : 'comment', text: `${row.body}${row.retracted ? ' (retracted)' : ''}` };
+    case 'gift': return { kind: 'comment', text: `gave ${row.count ?? 1} × ${row.item}` };
+    case 'ban': return { kind: 'deed', text: `${row.until_ts ? `timed out until ${day.format(new Date(row.until_ts))}` : 'banned'}${row.reason ? `: ${row.reason}` : ''}` };
+    case 'unban': return { kind: 'deed', text: 'ban lifted' };
+    case 'retract': return { kind: 'deed', text: `everything retracted${row.reason ? `: ${row.reason}` : ''}` };
+    case 'erased': return { kind: 'gone', text: 'erased' };
+    default: return { kind: 'gone', text: row.type };
+  }
+}
