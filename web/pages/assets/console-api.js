@@ -20,6 +20,7 @@ export class Api {
     this.refused = refused;
     /** Paths of the server's own description, so that nothing is offered that it does not have. */
     this.paths = {};
+    this.schemas = {};
   }
 
   /** Errors: `Refused`. */
@@ -46,8 +47,13 @@ export class Api {
   }
 
   async learn() {
-    this.paths = (await this.json('GET', '/openapi.json')).paths ?? {};
+    const description = await this.json('GET', '/openapi.json');
+    this.paths = description.paths ?? {};
+    this.schemas = description.components?.schemas ?? {};
   }
+
+  /** The values a setting of a room may have, where the description counts them. */
+  choices(setting) { return this.schemas.RoomChange?.properties?.[setting]?.enum ?? []; }
 
   /** Whether the server has this route, and where `member` is given, whether its body takes that. */
   has(path, method, member) {

@@ -229,6 +229,12 @@ export class RoomView {
     const until = s.until_ts ? `, until ${time.format(new Date(s.until_ts))}` : '';
     const state = h('select', { 'aria-label': 'State of the room', onchange: (e) => this.state(e.target.value) }, STATES.map((name) => h('option', { value: name }, name)));
     state.value = s.state;
+    const policies = this.rights.operates ? this.api.choices('moderation_policy') : [];
+    let policy = s.moderation_policy;
+    if (policies.length > 1) {
+      policy = h('select', { 'aria-label': 'Moderation policy', onchange: (e) => this.policy(e.target.value) }, policies.map((name) => h('option', { value: name }, name)));
+      policy.value = s.moderation_policy;
+    }
     const pins = s.pinned.map((id) => {
       const known = this.room.entries.find((e) => e.id === id);
       return h('li', {}, h('bdi', {}, known?.body ? `${known.user?.display ?? ''}: ${known.body}` : `event ${id}`),
@@ -239,7 +245,7 @@ export class RoomView {
       row('Viewers', `${(s.counters.viewers ?? 0).toLocaleString('en')}`, chart(history.map((x) => x.viewers), 'Viewers, last three minutes')),
       row('Comments/s', many(now?.rate ?? 0), chart(history.map((x) => x.rate), 'Comments a second, last three minutes')),
       row('Skipped', `${many(now?.skipped ?? 0)}/s`), row('Sampled', `${many(now?.sampled ?? 0)}/s`),
-      row('State', state),
+      row('State', state), row('Moderation', policy),
       row('Slow mode', s.slow_mode_seconds > 0 ? `one in ${seconds(s.slow_mode_seconds)}${until} ` : 'off ', h('button', { type: 'button', class: 'quiet', 'data-name': 'slow', onclick: () => this.slowMode() }, 'Change')),
       row('Pinned', pins.length === 0 ? 'nothing' : h('ul', { class: 'pins' }, pins))),
       h('div', { class: 'row' }, h('button', { type: 'button', class: 'danger', 'data-name': 'all', onclick: () => this.retractAll() }, 'Retract everything')));
@@ -436,6 +442,21 @@ export class RoomView {
     return did;
   }
 
+  async policy(wanted) {
+    const before = this.settings.moderation_policy;
+    document.activeElement?.blur?.();
+    if (wanted !== before) {
+      const set = (name) => async (justification) => { await this.api.put(this.id, { moderation_policy: name, justification }); this.turnSoon(); };
+      await this.acts.perform({
+        title: `Moderate ${this.id} by ${wanted}?`,
+        effects: [`From ${before} to ${wanted}, for every comment from now on. ${this.audience()} are told.`],
+        confirm: 'Set',
+        steps: () => [{ what: `${this.id} is moderated by ${wanted}`, run: set(wanted), undo: { what: `Back to ${before}`, run: set(before) } }],
+      });
+    }
+    this.turnSoon();
+  }
+
   async pin(id = this.targets()[0]?.id) {
     if (id === undefined || !this.settings) return;
     const { pinned: before } = this.settings;
@@ -567,7 +588,7 @@ function list(users, most = 5) {
 /** A line of a user's history: what it is, and in words. */
 function told(row) {
   switch (row.type) {
-    case 'comment': return { kind: row.retracted ? 'gone' : 'comment', text: `${row.body}${row.retracted ? ' (retracted)' : ''}` };
+    case 'comment': return { kind: row.retracted ? 'gone' : 'comment', text: `${row.body}${row.verdict === 'flag' ? ' (flagged)' : ''}${row.retracted ? ' (retracted)' : ''}` };
     case 'gift': return { kind: 'comment', text: `gave ${row.count ?? 1} × ${row.item}` };
     case 'ban': return { kind: 'deed', text: `${row.until_ts ? `timed out until ${day.format(new Date(row.until_ts))}` : 'banned'}${row.reason ? `: ${row.reason}` : ''}` };
     case 'unban': return { kind: 'deed', text: 'ban lifted' };
