@@ -12,7 +12,7 @@ use crate::{Fault, segment};
 #[derive(Debug, thiserror::Error)]
 pub enum NotDone {
     #[error("{0}")]
-    Refused(Problem),
+    Refused(Box<Problem>),
     #[error(transparent)]
     Fault(#[from] Fault),
 }
@@ -309,7 +309,7 @@ impl Admin {
 fn answered(reply: &Reply) -> Result<(), NotDone> {
     match reply.status {
         200..300 => Ok(()),
-        _ => Err(NotDone::Refused(Problem::of(reply))),
+        _ => Err(NotDone::Refused(Box::new(Problem::of(reply)))),
     }
 }
 

@@ -484,14 +484,14 @@ mod tests {
     #[test]
     fn an_exit_code_says_what_kind_of_no_it_was() {
         let refused = |status| {
-            NotDone::Refused(Problem {
+            NotDone::Refused(Box::new(Problem {
                 status,
                 code: String::new(),
                 detail: String::new(),
                 fields: Vec::new(),
                 retry_after_ms: None,
                 document: Value::Null,
-            })
+            }))
         };
         for (status, wanted) in
             [(401, 3), (403, 3), (404, 4), (409, 5), (412, 5), (422, 1), (429, 6), (503, 6), (500, 1)]
