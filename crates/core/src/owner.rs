@@ -43,7 +43,7 @@ use crate::rate::Gcra;
 use crate::reader::Reader;
 use crate::record::{Crowd, Record, Room};
 use crate::sampler;
-use crate::sampler::switch::{Change, Switch};
+use crate::sampler::switch::{Change, Merged, Switch};
 use crate::slow_mode;
 use crate::time::{Mono, Wall};
 
@@ -162,6 +162,8 @@ struct Slot {
     combos_due: Option<Wall>,
     /// Comments of either road since the crowd was looked at last.
     said: u32,
+    /// The frames they would leave in.
+    merged: Merged,
     /// Connections, as the owner was told last.
     viewers: u64,
     switch: Switch,
@@ -318,6 +320,7 @@ impl Owner {
             changed: false,
             combos_due: None,
             said: 0,
+            merged: Merged::default(),
             viewers: 0,
             switch: Switch::default(),
             wide: None,

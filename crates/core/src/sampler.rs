@@ -60,7 +60,7 @@ impl Rules {
         self.cap.unwrap_or(self.preset.cap())
     }
 
-    /// What the switch and the door hold a crowd against; the deliveries are the same for every room.
+    /// What the switch and the door hold a crowd against; what the gateways can send is the same for every room.
     pub fn limits(&self) -> Limits {
         Limits { rate: self.rate, viewers: u64::from(self.viewers), ..Limits::default() }
     }

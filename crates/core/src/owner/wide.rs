@@ -28,9 +28,10 @@ use crate::record::{Body, Comment, Config, Crowd, Policy, RAW, Record, RetractTa
 use crate::sampler::Candidate;
 use crate::sampler::known;
 use crate::sampler::pick::{self, WindowNumber};
-use crate::sampler::switch::{Change, Sampling};
+use crate::sampler::switch::{Change, Pace, Sampling};
 use crate::sampler::window::{self, Offered, Window, Winner};
 use crate::time::{Mono, Wall};
+use crate::viewer::merge;
 
 /// How long a window is. Source: docs/decisions/0005-numbers.md.
 pub const WINDOW: Duration = Duration::from_millis(pick::WINDOW_MS);
@@ -272,12 +273,13 @@ impl Owner {
         self.ticked = Some(now);
         for at in self.active.clone() {
             let slot = &mut self.slots[at];
-            let said = std::mem::take(&mut slot.said);
-            let rate = (u128::from(said) * 1_000 / since.as_millis()).min(u128::from(u32::MAX)) as u32;
+            let (said, frames) = (std::mem::take(&mut slot.said), slot.merged.take());
+            let per_second = |n: u32| (u128::from(n) * 1_000 / since.as_millis()).min(u128::from(u32::MAX)) as u32;
+            let pace = Pace { comments: per_second(said), frames: per_second(frames) };
             let Some(rules) = slot.view.as_ref().map(|view| &view.settings.sampling) else { continue };
-            let crowd = Crowd { rate, viewers: slot.viewers };
+            let crowd = Crowd { rate: pace.comments, viewers: slot.viewers };
             let limits = rules.limits();
-            let change = slot.switch.on_tick(rules.when, &limits, crowd.rate, crowd.viewers, now);
+            let change = slot.switch.on_tick(rules.when, &limits, pace, crowd.viewers, now);
             match change {
                 Some(change) => drop(self.turning.insert(at, (change, crowd))),
                 // The crowd thought better of it before it came to a record.
@@ -310,7 +312,7 @@ impl Owner {
         match rules.when {
             Sampling::Auto if !view.wide => drop(self.turning.remove(&at)),
             Sampling::Auto => {}
-            when => match slot.switch.on_tick(when, &rules.limits(), 0, 0, now) {
+            when => match slot.switch.on_tick(when, &rules.limits(), Pace::default(), 0, now) {
                 Some(change) => {
                     let crowd = Crowd { rate: 0, viewers: slot.viewers };
                     self.turning.insert(at, (change, crowd));
@@ -605,7 +607,12 @@ impl Owner {
             Body::Room(_) if live => self.obey_sampling(at, now),
             Body::Comment(_) => {
                 if record.raw_id().is_none() && live {
-                    self.slots[at].said += 1;
+                    let slot = &mut self.slots[at];
+                    slot.said += 1;
+                    let fixed = slot.view.as_ref().and_then(|view| view.settings.merge_ms);
+                    let window =
+                        fixed.map_or_else(|| merge::window_at(slot.viewers), |ms| Duration::from_millis(ms.into()));
+                    slot.merged.on_comments(1, window, now);
                     self.watch_crowd(at, now);
                 }
                 if live && record.raw_id().is_some() {

@@ -26,41 +26,58 @@ pub fn is_news(told: u32, now: u32) -> bool {
     u64::from(told.abs_diff(now)) * 20 > u64::from(told)
 }
 
-/// Measures it over the last ten seconds: comments said, and comments one viewer was given of them.
+/// Measures it over the last ten seconds: comments said, comments one viewer was given of them, and the frames all would leave in.
 #[derive(Clone, Debug, Default)]
 pub struct Keep {
-    /// (slot's begin, said, given to a viewer), oldest first.
-    slots: VecDeque<(Mono, u64, u64)>,
+    /// Oldest first.
+    slots: VecDeque<Slot>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    begin: Mono,
+    said: u64,
+    given: u64,
+    frames: u64,
 }
 
 impl Keep {
-    pub fn add(&mut self, said: u64, given: u64, now: Mono) {
+    /// `frames`: see [`super::switch::Merged`].
+    pub fn add(&mut self, said: u64, given: u64, frames: u32, now: Mono) {
         self.forget(now);
         match self.slots.back_mut() {
-            Some((begin, s, g)) if now.since(*begin) < SLOT => {
-                *s += said;
-                *g += given;
+            Some(slot) if now.since(slot.begin) < SLOT => {
+                slot.said += said;
+                slot.given += given;
+                slot.frames += u64::from(frames);
             }
-            _ => self.slots.push_back((now, said, given)),
+            _ => self.slots.push_back(Slot { begin: now, said, given, frames: frames.into() }),
         }
     }
 
     /// [`WHOLE_MILLIONTHS`] when nothing was said.
     pub fn millionths(&mut self, now: Mono) -> u32 {
         self.forget(now);
-        let (said, given) = self.slots.iter().fold((0, 0), |(s, g), slot| (s + slot.1, g + slot.2));
+        let (said, given) = self.slots.iter().fold((0, 0), |(s, g), slot| (s + slot.said, g + slot.given));
         millionths(given, said)
     }
 
     /// What was said a second, over the last ten; of what [`Keep::add`] was given, rounded up.
     pub fn said_a_second(&mut self, now: Mono) -> u64 {
         self.forget(now);
-        let said: u64 = self.slots.iter().map(|slot| slot.1).sum();
+        let said: u64 = self.slots.iter().map(|slot| slot.said).sum();
         said.div_ceil(OVER.as_secs())
     }
 
+    /// As [`Keep::said_a_second`], of frames.
+    pub fn frames_a_second(&mut self, now: Mono) -> u64 {
+        self.forget(now);
+        let frames: u64 = self.slots.iter().map(|slot| slot.frames).sum();
+        frames.div_ceil(OVER.as_secs())
+    }
+
     fn forget(&mut self, now: Mono) {
-        while self.slots.front().is_some_and(|slot| now.since(slot.0) >= OVER) {
+        while self.slots.front().is_some_and(|slot| now.since(slot.begin) >= OVER) {
             self.slots.pop_front();
         }
     }
@@ -92,9 +109,10 @@ mod tests {
     fn ten_seconds_are_measured_and_older_ones_forgotten() {
         let mut keep = Keep::default();
         let second = |n: u64| Mono(n * 1_000_000);
-        (0..10).for_each(|s| keep.add(1_000, 5, second(s)));
+        (0..10).for_each(|s| keep.add(1_000, 5, 10, second(s)));
         assert_eq!((keep.millionths(second(9)), keep.said_a_second(second(9))), (5_000, 1_000));
-        (10..20).for_each(|s| keep.add(10, 5, second(s)));
+        assert_eq!(keep.frames_a_second(second(9)), 10);
+        (10..20).for_each(|s| keep.add(10, 5, 1, second(s)));
         assert_eq!(keep.millionths(second(19)), 500_000);
         assert_eq!(keep.millionths(second(40)), WHOLE_MILLIONTHS);
     }

@@ -1,7 +1,8 @@
 //! When a room is wide.
 //!
 //! A crowd that talks faster than anyone reads, before more eyes than the gateways can serve one by one. Both have to hold: a
-//! small busy room and a large quiet one are never sampled, merging carries them. It widens after three seconds and narrows
+//! small busy room and a large quiet one are never sampled, merging carries them. So what a room costs is counted in frames, as
+//! they leave when comments of one merge window go together, and a comment more in a frame is a small part of one. It widens after three seconds and narrows
 //! after thirty, so that a goal does not make it flap.
 //!
 //! Numbers: docs/decisions/0005-numbers.md; the 50 000 viewers are the seed's own figure.
@@ -35,15 +36,50 @@ pub struct Limits {
     /// Accepted comments a second above which a room may be wide.
     pub rate: u32,
     pub viewers: u64,
-    /// Comments a second × viewers that the gateways can deliver.
-    pub deliveries: u64,
+    /// Frames a second that the gateways can send.
+    pub sends: u64,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { rate: 20, viewers: 50_000, deliveries: 150_000 }
+        Limits { rate: 20, viewers: 50_000, sends: 150_000 }
     }
 }
+
+/// How fast a room talks, a second.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Pace {
+    pub comments: u32,
+    /// What the comments leave in when those of one merge window go together; see [`Merged`].
+    pub frames: u32,
+}
+
+/// Counts the frames that comments leave in, one a merge window in which anything was said.
+#[derive(Clone, Debug, Default)]
+pub struct Merged {
+    frames: u32,
+    open_until: Mono,
+}
+
+impl Merged {
+    pub fn on_comments(&mut self, n: u32, window: Duration, now: Mono) {
+        if window.is_zero() {
+            self.frames = self.frames.saturating_add(n);
+        } else if n > 0 && now >= self.open_until {
+            self.frames = self.frames.saturating_add(1);
+            self.open_until = now + window;
+        }
+    }
+
+    /// Those since it was last asked.
+    pub fn take(&mut self) -> u32 {
+        std::mem::take(&mut self.frames)
+    }
+}
+
+/// A comment more in a frame costs a part of the frame's own send: about a seventieth of its CPU (docs/benchmarks.md, 39 comments a
+/// frame against one), and more of the network, of which ten gigabits carry this many times the sends.
+const COMMENTS_A_SEND: u64 = 32;
 
 const WIDE_AFTER: Duration = Duration::from_secs(3);
 const NARROW_AFTER: Duration = Duration::from_secs(30);
@@ -73,13 +109,13 @@ impl Switch {
         self.since = None;
     }
 
-    /// Called at least once a second. `rate`: accepted comments a second over the last second.
+    /// Called at least once a second. `pace`: accepted comments over the last second.
     /// Returns the change that is due; it is asked for again until [`Switch::set`] is called.
     pub fn on_tick(
         &mut self,
         sampling: Sampling,
         limits: &Limits,
-        rate: u32,
+        pace: Pace,
         viewers: u64,
         now: Mono,
     ) -> Option<Change> {
@@ -88,12 +124,13 @@ impl Switch {
             Sampling::Always => return (!self.wide).then_some(Change::Widen),
             Sampling::Auto if self.wide => {
                 // Half of either mark is calm: a room whose crowd left needs no sampling however fast the rest types.
-                let busy = 2 * u64::from(rate) > u64::from(limits.rate) && 2 * rate_cost(rate, viewers) > cost(limits);
+                let busy = 2 * u64::from(pace.comments) > u64::from(limits.rate)
+                    && (2 * viewers > limits.viewers || 2 * cost(pace, viewers) > limits.sends);
                 !busy
             }
             Sampling::Auto => {
-                let crowded = viewers >= limits.viewers || rate_cost(rate, viewers) > limits.deliveries;
-                rate > limits.rate && crowded
+                let crowded = viewers >= limits.viewers || cost(pace, viewers) > limits.sends;
+                pace.comments > limits.rate && crowded
             }
         };
         if !wanted {
@@ -107,29 +144,44 @@ impl Switch {
 }
 
 /// Whether a room that is never sampled takes one more viewer: what it costs to send everything to everyone stays within the
-/// deliveries. `viewers` without the new one.
-pub fn takes_viewer(sampling: Sampling, limits: &Limits, rate: u32, viewers: u64) -> bool {
-    sampling != Sampling::None || rate_cost(rate, viewers + 1) <= limits.deliveries
+/// sends. `viewers` without the new one.
+pub fn takes_viewer(sampling: Sampling, limits: &Limits, pace: Pace, viewers: u64) -> bool {
+    sampling != Sampling::None || cost(pace, viewers + 1) <= limits.sends
 }
 
-fn rate_cost(rate: u32, viewers: u64) -> u64 {
-    viewers.saturating_mul(u64::from(rate))
-}
-
-/// What a room at the edge costs: the smaller of its two ways to be crowded.
-fn cost(limits: &Limits) -> u64 {
-    limits.deliveries.min(limits.viewers.saturating_mul(u64::from(limits.rate)))
+/// What it takes to send everything to everyone, in frames a second.
+pub fn cost(pace: Pace, viewers: u64) -> u64 {
+    let more = viewers.saturating_mul(u64::from(pace.comments.saturating_sub(pace.frames))) / COMMENTS_A_SEND;
+    viewers.saturating_mul(u64::from(pace.frames)).saturating_add(more)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Change, Limits, Sampling, Switch, takes_viewer};
+    use super::{Change, Limits, Merged, Pace, Sampling, Switch, cost, takes_viewer};
     use crate::time::Mono;
+    use crate::viewer::merge::window_at;
+
+    /// So many comments a second, one after another.
+    fn evenly(rate: u32, viewers: u64) -> Pace {
+        in_bursts(rate, 1, viewers)
+    }
+
+    fn in_bursts(rate: u32, burst: u32, viewers: u64) -> Pace {
+        let mut merged = Merged::default();
+        let n = rate / burst;
+        (0..n)
+            .for_each(|i| merged.on_comments(burst, window_at(viewers), Mono(u64::from(i) * 1_000_000 / u64::from(n))));
+        Pace { comments: rate, frames: merged.take() }
+    }
 
     fn ticks(switch: &mut Switch, from: u64, seconds: u64, rate: u32, viewers: u64) -> Option<(u64, Change)> {
+        paced(switch, from, seconds, evenly(rate, viewers), viewers)
+    }
+
+    fn paced(switch: &mut Switch, from: u64, seconds: u64, pace: Pace, viewers: u64) -> Option<(u64, Change)> {
         (from..from + seconds).find_map(|s| {
             let now = Mono(s * 1_000_000);
-            switch.on_tick(Sampling::Auto, &Limits::default(), rate, viewers, now).map(|change| (s, change))
+            switch.on_tick(Sampling::Auto, &Limits::default(), pace, viewers, now).map(|change| (s, change))
         })
     }
 
@@ -141,12 +193,22 @@ mod tests {
     #[test]
     fn neither_speed_nor_a_crowd_alone_makes_it_wide() {
         assert_eq!(ticks(&mut Switch::default(), 0, 100, 2_000, 70), None, "a busy small room");
+        assert_eq!(ticks(&mut Switch::default(), 0, 100, 400, 2_000), None, "merging carries a busy room of some size");
         assert_eq!(ticks(&mut Switch::default(), 0, 100, 20, 5_000_000), None, "a quiet large room");
     }
 
     #[test]
-    fn the_delivery_budget_makes_it_wide_below_the_seed_s_viewers() {
+    fn what_the_gateways_can_send_makes_it_wide_below_the_seed_s_viewers() {
         assert_eq!(ticks(&mut Switch::default(), 0, 10, 500, 10_000), Some((3, Change::Widen)));
+        assert_eq!(ticks(&mut Switch::default(), 0, 10, 5_000, 15_000), Some((3, Change::Widen)), "the seed's barrage");
+    }
+
+    #[test]
+    fn bursts_leave_in_few_frames_and_do_not_make_it_wide() {
+        let pace = in_bursts(50, 25, 8_000);
+        assert_eq!((pace, cost(pace, 8_000)), (Pace { comments: 50, frames: 2 }, 28_000));
+        assert_eq!(paced(&mut Switch::default(), 0, 100, pace, 8_000), None, "the seed's busy room");
+        assert_eq!(cost(evenly(50, 8_000), 8_000), 144_250);
     }
 
     #[test]
@@ -174,7 +236,8 @@ mod tests {
 
     #[test]
     fn only_a_room_that_is_never_sampled_refuses_viewers_for_their_cost() {
-        let takes = |sampling, rate, viewers| takes_viewer(sampling, &Limits::default(), rate, viewers);
+        let takes =
+            |sampling, rate, viewers| takes_viewer(sampling, &Limits::default(), evenly(rate, viewers), viewers);
         assert!(takes(Sampling::None, 10, 14_999) && !takes(Sampling::None, 10, 15_000));
         assert!(takes(Sampling::None, 0, 5_000_000), "a quiet room costs nothing");
         assert!(takes(Sampling::Auto, 250_000, 5_000_000) && takes(Sampling::Always, 250_000, 5_000_000));
@@ -183,7 +246,7 @@ mod tests {
     #[test]
     fn an_operator_s_word_holds_at_once() {
         let mut switch = Switch::default();
-        let tick = |s: &mut Switch, sampling| s.on_tick(sampling, &Limits::default(), 0, 0, Mono(0));
+        let tick = |s: &mut Switch, sampling| s.on_tick(sampling, &Limits::default(), Pace::default(), 0, Mono(0));
         assert_eq!(tick(&mut switch, Sampling::Always), Some(Change::Widen));
         switch.set(true);
         assert_eq!(tick(&mut switch, Sampling::Always), None);

@@ -46,6 +46,11 @@ pub struct MergeWindow {
     flushing: bool,
 }
 
+/// The window of a room with so many viewers.
+pub fn window_at(viewers: u64) -> Duration {
+    SIZES.iter().find(|(most, _)| viewers <= *most).map_or(WIDEST, |(_, window)| *window)
+}
+
 impl MergeWindow {
     /// `fixed` is the room's own setting; without it the window follows the room's size.
     pub fn new(fixed: Option<Duration>) -> MergeWindow {
@@ -75,7 +80,6 @@ impl MergeWindow {
         if self.fixed.is_some() {
             return;
         }
-        let window_at = |n: u64| SIZES.iter().find(|(most, _)| n <= *most).map_or(WIDEST, |(_, window)| *window);
         let (now, if_larger) = (window_at(viewers), window_at(viewers + viewers / 4));
         // Grows at the edge; shrinks only when a room a quarter larger would have the smaller window too.
         if now > self.window {

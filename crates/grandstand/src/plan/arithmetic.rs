@@ -9,8 +9,9 @@
 
 use grandstand_core::dedupe;
 use grandstand_core::routing::PARTITIONS;
-use grandstand_core::sampler::switch::Limits;
+use grandstand_core::sampler::switch::{self, Limits, Pace};
 use grandstand_core::sampler::{pick, window};
+use grandstand_core::viewer::merge;
 use serde::Serialize;
 
 /// Zones of a region: any one of them may be lost.
@@ -317,16 +318,14 @@ fn connect_us(evening: &Evening, costs: &Costs) -> f64 {
 fn room(evening: &Evening, costs: &Costs) -> Room {
     let (viewers, rate) = (evening.viewers as f64, evening.rate);
     let limits = Limits::default();
-    let crowded = evening.viewers >= limits.viewers || viewers * rate > limits.deliveries as f64;
+    let merge = merge::window_at(evening.viewers).as_secs_f64();
+    let whole = if merge > 0.0 { batches(rate, merge) } else { rate };
+    let pace = Pace { comments: rate.ceil() as u32, frames: whole.ceil() as u32 };
+    let crowded = evening.viewers >= limits.viewers || switch::cost(pace, evening.viewers) > limits.sends;
     let sampled = rate > f64::from(limits.rate) && crowded && rate > evening.cap;
     let shown = if sampled { evening.cap } else { rate };
-    // 0, 50, 100 ms to 100, 10 000, more viewers; a sampled room's window is its own.
-    let window = match evening.viewers {
-        _ if sampled => WINDOW,
-        0..=100 => 0.0,
-        101..=10_000 => 0.05,
-        _ => 0.1,
-    };
+    // A sampled room's window is its own.
+    let window = if sampled { WINDOW } else { merge };
     let frames = if window > 0.0 { batches(shown, window) } else { shown };
     let comments = if frames > 0.0 { shown / frames } else { 0.0 };
     let event = evening.body_bytes + costs.comment_bytes;

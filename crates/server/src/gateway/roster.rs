@@ -79,6 +79,8 @@ pub(super) struct Room {
     queued_at: Mono,
     /// What of its comments a viewer is given.
     keep: Keep,
+    /// Of what is measured in `keep`.
+    frames: switch::Merged,
     /// What the ring's comments must be held against: newest last, dropped with the ring's floor.
     pub retracts: Vec<(EventId, RetractTarget)>,
     pub latest: Latest,
@@ -246,6 +248,7 @@ impl Room {
             queued: false,
             queued_at: Mono(0),
             keep: Keep::default(),
+            frames: switch::Merged::default(),
             retracts: Vec::new(),
             latest: Latest::default(),
             pace: Pace::default(),
@@ -269,11 +272,14 @@ impl Room {
 
     /// Whether one more viewer may come, for what it costs to send it everything.
     pub fn takes_viewer(&mut self, now: Mono) -> bool {
-        let rate = (self.keep.said_a_second(now) / 1_000) as u32;
+        let pace = switch::Pace {
+            comments: (self.keep.said_a_second(now) / 1_000) as u32,
+            frames: self.keep.frames_a_second(now) as u32,
+        };
         let viewers = self.tally.viewers();
         self.info.as_ref().is_none_or(|info| {
             let rules = &info.settings.sampling;
-            switch::takes_viewer(rules.when, &rules.limits(), rate, viewers)
+            switch::takes_viewer(rules.when, &rules.limits(), pace, viewers)
         })
     }
 
@@ -303,7 +309,8 @@ impl Room {
             }
         }
         if said > 0 || given > 0 {
-            self.keep.add(said.max(given), given, now);
+            self.frames.on_comments((given / 1_000).max(1) as u32, self.merge.window(), now);
+            self.keep.add(said.max(given), given, self.frames.take(), now);
         }
     }
 
