@@ -9,12 +9,14 @@
 //! has a quarter of it at most.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::bans;
 use crate::ids::EventId;
-use crate::names::RoomId;
+use crate::names::{RoomId, UserId};
 use crate::planted::planted;
-use crate::record::{Banner, BannerGift, Body, Gift, Record, Room};
+use crate::record::{Ban, Banner, BannerGift, Body, Gift, Record, Room};
 use crate::time::Wall;
 
 /// Gifts' banners a minute: of a room that sets none, the most it may set, of the site.
@@ -66,13 +68,15 @@ fn of_gift(record: &Record, gift: &Gift) -> Option<Banner> {
     Some(Banner { text: "".into(), gift: Some(shown), room: record.room.clone(), until })
 }
 
-/// The site's banners as the log has made them.
+/// What is of no room, as the log has made it: the site's banners, and who may speak nowhere.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Site {
     /// Those that stand or did until a moment ago, by the id of their record.
     pub active: BTreeMap<EventId, Standing>,
     /// When the gifts' banners of the last minute came, and of which room.
     pub recent: VecDeque<(Wall, RoomId)>,
+    /// At most [`bans::SITE_MAX`] in force.
+    pub bans: Arc<BTreeMap<UserId, Ban>>,
 }
 
 /// A banner, and since when it stands.
@@ -98,6 +102,16 @@ impl Site {
         Ok(())
     }
 
+    /// Whether a ban of `user` is in force that lets it say nothing.
+    pub fn is_banned(&self, user: &UserId, ts: Wall) -> bool {
+        bans::holds(&self.bans, user, ts).is_some_and(|ban| !ban.shadow)
+    }
+
+    /// Whether only `user` itself and moderators are shown what it says.
+    pub fn is_shadowed(&self, user: &UserId, ts: Wall) -> bool {
+        bans::holds(&self.bans, user, ts).is_some_and(|ban| ban.shadow)
+    }
+
     pub fn is_full(&self, ts: Wall) -> bool {
         self.standing(ts).count() >= ACTIVE_MAX
     }
@@ -115,6 +129,11 @@ impl Site {
                 None => return false,
             },
             Body::BannerEnd(id) => return self.active.remove(id).is_some(),
+            Body::SiteBan(ban) => {
+                bans::insert(Arc::make_mut(&mut self.bans), ban, record.ts);
+                return true;
+            }
+            Body::SiteUnban(user) => return Arc::make_mut(&mut self.bans).remove(user).is_some(),
             _ => return false,
         };
         self.recent.retain(|(at, _)| record.ts < *at + MINUTE);

@@ -55,6 +55,11 @@ impl<T> Claims<T> {
         }
     }
 
+    /// Whether one with this payload is under way.
+    pub fn says(&self, digest: u64) -> bool {
+        self.held.values().any(|claim| claim.digest == digest)
+    }
+
     /// Holds a free key.
     pub fn hold(&mut self, key: &ClientMsgId, digest: u64) {
         let before = self.held.insert(key.clone(), Claim { digest, waiting: Vec::new() });

@@ -68,6 +68,13 @@ impl Window {
         }
     }
 
+    /// How long the user must wait until it may say this once more, having said it within the window.
+    pub fn said(&self, digest: u64, log_now: Wall) -> Option<Duration> {
+        let newest = self.order.iter().rev().find(|(_, key)| self.keys[key].digest == Some(digest))?;
+        let free_at = newest.0 + WINDOW;
+        (log_now < free_at).then(|| free_at.since(log_now))
+    }
+
     /// A window let the raw comment under this key win. Nothing happens when the key is forgotten.
     pub fn won(&mut self, key: &ClientMsgId, raw_id: EventId, event_id: EventId) {
         if let Some(kept) = self.keys.get_mut(key).filter(|kept| kept.event_id == raw_id) {

@@ -6,6 +6,7 @@
 
 pub mod admission;
 pub mod banners;
+pub mod bans;
 pub mod claims;
 pub mod combos;
 pub mod dedupe;
@@ -19,13 +20,16 @@ pub mod planted;
 pub mod rate;
 pub mod reader;
 pub mod record;
+pub mod refusals;
 pub mod reject;
+pub mod reports;
 pub mod revision;
 pub mod rng;
 pub mod rooms;
 pub mod routing;
 pub mod sampler;
 pub mod slow_mode;
+pub mod speech;
 pub mod text;
 pub mod time;
 pub mod viewer;

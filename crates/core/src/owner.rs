@@ -19,13 +19,16 @@ pub mod command;
 pub mod view;
 
 mod admit;
+mod bans;
 mod commit;
 mod draft;
 mod gifts;
 pub mod likes;
 mod orders;
 mod recover;
+mod reports;
 mod seal;
+mod shadow;
 mod wide;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -105,6 +108,8 @@ pub struct Owner {
     matches: BTreeMap<Key, BTreeSet<usize>>,
     /// When a room's slow mode ends by itself.
     slow_ends: BTreeSet<(Wall, usize)>,
+    /// When the next of a room's pins ends by itself.
+    pin_ends: BTreeSet<(Wall, usize)>,
     /// When something of a room's combos is to be told.
     combos_due: BTreeSet<(Wall, usize)>,
     /// Rooms of which that waits to be sealed or committed.
@@ -138,6 +143,8 @@ pub struct Owner {
     closing: BTreeSet<(Mono, usize)>,
     /// Rooms with winners that may have their turn.
     lines: BTreeSet<usize>,
+    /// What of shadow-banned users was drawn and has no id yet, in order.
+    apart_drawn: VecDeque<(usize, Arc<Record>)>,
     /// Winners without a verdict: their room, and until when.
     judged_winners: BTreeMap<Tag, (usize, Mono)>,
     winner_tags: Tag,
@@ -160,6 +167,8 @@ struct Slot {
     changed: bool,
     /// As in [`Owner::combos_due`].
     combos_due: Option<Wall>,
+    /// As in [`Owner::pin_ends`].
+    pin_end: Option<Wall>,
     /// Comments of either road since the crowd was looked at last.
     said: u32,
     /// The frames they would leave in.
@@ -177,6 +186,7 @@ struct User {
     claims: Claims<Tag>,
     slow: slow_mode::Clock,
     rate: Gcra,
+    reports: Gcra,
 }
 
 impl User {
@@ -186,6 +196,7 @@ impl User {
             claims: Claims::new(hasher),
             slow: slow_mode::Clock::default(),
             rate: Gcra::default(),
+            reports: Gcra::default(),
         }
     }
 }
@@ -201,6 +212,7 @@ impl Owner {
             slots: Vec::new(),
             matches: BTreeMap::new(),
             slow_ends: BTreeSet::new(),
+            pin_ends: BTreeSet::new(),
             combos_due: BTreeSet::new(),
             combos_waiting: BTreeSet::new(),
             site: Site::default(),
@@ -223,6 +235,7 @@ impl Owner {
             turning: BTreeMap::new(),
             closing: BTreeSet::new(),
             lines: BTreeSet::new(),
+            apart_drawn: VecDeque::new(),
             judged_winners: BTreeMap::new(),
             winner_tags: 0,
             kept: BTreeSet::new(),
@@ -273,8 +286,9 @@ impl Owner {
         let (now, log_now) = (self.clock.0, self.log_now());
         // Sooner than it is where log time goes slowly: then what is left is looked at again.
         let slow_end = self.slow_ends.first().map(|(end, _)| now + end.since(log_now));
+        let pin_end = self.pin_ends.first().map(|(end, _)| now + end.since(log_now));
         let combo = self.combos_due.first().map(|(due, _)| now + due.since(log_now));
-        [verdict, slow_end, self.tally_due(), self.next_wide(), combo].into_iter().flatten().min()
+        [verdict, slow_end, pin_end, self.tally_due(), self.next_wide(), combo].into_iter().flatten().min()
     }
 
     fn tick(&mut self, now: Mono, wall: Wall) {
@@ -319,6 +333,7 @@ impl Owner {
             rate: Gcra::default(),
             changed: false,
             combos_due: None,
+            pin_end: None,
             said: 0,
             merged: Merged::default(),
             viewers: 0,

@@ -1,7 +1,7 @@
 //! Known faults that the simulator must catch. Compiled to nothing without the feature `planted`.
 //!
 //! One fault is armed at a time, by number, for the current thread: the owner's side from 1, the viewers' side from 21,
-//! likes from 41, gifts and banners from 51, wide rooms from 61.
+//! likes from 41, gifts and banners from 51, wide rooms from 61, bans from 91.
 
 /// Every fault, with what it is.
 pub const ALL: &[(u32, &str)] = &[
@@ -52,6 +52,11 @@ pub const ALL: &[(u32, &str)] = &[
     (64, "winners of a failed batch are forgotten"),
     (65, "what a crash gives back to the window may be shown a second time"),
     (66, "the next owner is not asked what became of what was said to the one before"),
+    (91, "what a shadow-banned user says in a narrow room is shown to everyone"),
+    (92, "what a shadow-banned user says in a wide room is shown to everyone when it is drawn"),
+    (93, "a purged comment stays in the snapshot"),
+    (94, "recovery from a checkpoint forgets who may speak nowhere"),
+    (95, "a ban of the whole site is not checked again when the id is given"),
 ];
 
 #[cfg(feature = "planted")]

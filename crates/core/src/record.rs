@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::ids::{Epoch, EventId, Partition, Pseq, Revision, Seq};
 use crate::likes::Totals;
 use crate::names::{ClientMsgId, Key, RoomId, UserId};
+use crate::reports::Report;
 use crate::sampler;
 use crate::sampler::pick::WindowNumber;
 use crate::time::Wall;
@@ -61,6 +62,9 @@ impl Record {
                 | Body::Room(_)
                 | Body::Ban(_)
                 | Body::Unban(_)
+                | Body::SiteBan(_)
+                | Body::SiteUnban(_)
+                | Body::Report(_)
                 | Body::Audit(_)
                 | Body::Wide(_)
                 | Body::Narrow(_)
@@ -81,7 +85,7 @@ impl Record {
 
     /// Whether its body is kept no longer than its room keeps what users said and gave; an operator's records are.
     pub fn is_said(&self) -> bool {
-        self.lane().is_some() || self.is_raw() || matches!(self.body, Body::Gift(_))
+        self.lane().is_some() || self.is_raw() || matches!(self.body, Body::Gift(_) | Body::Report(_))
     }
 
     /// Of a window's winner: the id it was said under.
@@ -148,6 +152,11 @@ pub enum Body {
     Room(Arc<Room>),
     Ban(Ban),
     Unban(UserId),
+    /// In every room; the record's user is the operator.
+    SiteBan(Ban),
+    SiteUnban(UserId),
+    /// The record's user reported an event of the room.
+    Report(Report),
     /// Who changed the room (the record's user) and why. Follows the records of the change in the same batch.
     Audit(Audit),
     /// The room is wide from here on: comments go through its window.
@@ -174,6 +183,8 @@ pub struct Comment {
     pub reply_to: Option<EventId>,
     /// How it came through a wide room's window; `None` in a narrow room.
     pub won: Option<Box<Won>>,
+    /// Its author was shadow-banned when it was said: nobody else is shown it, on either road.
+    pub shadowed: bool,
 }
 
 /// What a gateway's pick and a log's reader must know of a window's winner.
@@ -378,6 +389,8 @@ pub struct Retract {
 pub enum RetractTarget {
     Event(EventId),
     User(UserId),
+    /// What the user said at this log time or later.
+    Since(UserId, Wall),
     All,
 }
 
@@ -487,6 +500,13 @@ pub struct Room {
     pub banner_seconds: u32,
     /// Gifts of one user and item no further apart are one combo; 0: each stands alone.
     pub combo_seconds: u32,
+    /// A user says no comment twice within ten minutes.
+    pub unique_comment: bool,
+    pub emote_only: bool,
+    /// The badge that may comment; `None`: anybody.
+    pub members_only: Option<Arc<str>>,
+    /// When pins end by themselves, of those that do.
+    pub pin_ends: BTreeMap<EventId, Wall>,
     /// Grows by one with each change; the `ETag` of the room.
     pub version: u64,
 }
@@ -519,6 +539,10 @@ impl Room {
             banner_rate: banners::ROOM_RATE,
             banner_seconds: banners::GIFT_SECONDS,
             combo_seconds: combos::SECONDS,
+            unique_comment: false,
+            emote_only: false,
+            members_only: None,
+            pin_ends: BTreeMap::new(),
             version: 0,
         }
     }
@@ -546,4 +570,6 @@ pub struct Ban {
     /// Log time at which it ends by itself.
     pub until: Option<Wall>,
     pub reason: Arc<str>,
+    /// The user may speak, and only itself and moderators hear it.
+    pub shadow: bool,
 }

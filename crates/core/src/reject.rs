@@ -33,10 +33,14 @@ pub enum Code {
     UserRate,
     RoomRate,
     IpRate,
+    /// What a room asks of a comment.
+    NotUnique,
+    EmoteOnly,
+    MembersOnly,
 }
 
 impl Code {
-    pub const ALL: [(Code, &'static str); 23] = [
+    pub const ALL: [(Code, &'static str); 26] = [
         (Code::BadJson, "bad_json"),
         (Code::BadOp, "bad_op"),
         (Code::BadRoom, "bad_room"),
@@ -60,6 +64,9 @@ impl Code {
         (Code::UserRate, "user_rate"),
         (Code::RoomRate, "room_rate"),
         (Code::IpRate, "ip_rate"),
+        (Code::NotUnique, "not_unique"),
+        (Code::EmoteOnly, "emote_only"),
+        (Code::MembersOnly, "members_only"),
     ];
 
     pub fn name(self) -> &'static str {

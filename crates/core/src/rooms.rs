@@ -67,6 +67,15 @@ pub struct RoomChange {
     pub banner_rate: Option<u32>,
     pub banner_seconds: Option<u32>,
     pub combo_seconds: Option<u32>,
+    pub unique_comment: Option<bool>,
+    pub emote_only: Option<bool>,
+    /// `Some(None)`: anybody may comment again.
+    pub members_only: Option<Option<Arc<str>>>,
+    /// One more pin, and when it ends by itself. One that is there is given this end.
+    pub pin: Option<(EventId, Option<Wall>)>,
+    pub unpin: Option<EventId>,
+    /// Pins whose end has come go.
+    pub end_pins: bool,
 }
 
 /// A room that was changed, with what viewers are told of it.
@@ -124,6 +133,15 @@ pub fn change(room: &Room, change: &RoomChange, now: Wall) -> Result<Changed, Ve
     check("banner_rate", within(change.banner_rate, 0, banners::ROOM_RATE_MAX), "0 to 30 banners a minute");
     check("banner_seconds", within(change.banner_seconds, 1, banners::GIFT_SECONDS_MAX), "1 to 600 seconds");
     check("combo_seconds", within(change.combo_seconds, 0, combos::SECONDS_MAX), "0 to 60 seconds");
+    let badge_ok =
+        |badge: &Arc<str>| (1..=BADGE_BYTES_MAX).contains(&badge.len()) && !badge.chars().any(char::is_control);
+    let members_ok = change.members_only.iter().flatten().all(badge_ok);
+    check("members_only", members_ok, "a badge of 1 to 32 bytes, or null");
+    let is_new = |id: &EventId| !room.pinned.contains(id);
+    let pin_fits = change.pin.as_ref().is_none_or(|(id, _)| !is_new(id) || room.pinned.len() < PINNED_MAX);
+    check("event_id", pin_fits, "10 events are pinned, as many as may be: unpin one first");
+    let pin_lasts = change.pin.as_ref().is_none_or(|(_, until)| until.is_none_or(|until| now < until));
+    check("until", pin_lasts, "a time to come");
     if !faults.is_empty() {
         return Err(faults);
     }
@@ -156,6 +174,10 @@ pub fn change(room: &Room, change: &RoomChange, now: Wall) -> Result<Changed, Ve
     set(&mut new.banner_rate, &change.banner_rate);
     set(&mut new.banner_seconds, &change.banner_seconds);
     set(&mut new.combo_seconds, &change.combo_seconds);
+    set(&mut new.unique_comment, &change.unique_comment);
+    set(&mut new.emote_only, &change.emote_only);
+    set(&mut new.members_only, &change.members_only);
+    change_pins(&mut new, change, now);
     if let Some(seconds) = change.slow_mode_seconds {
         new.slow_mode_seconds = seconds;
         new.slow_mode_until = change.slow_mode_for.filter(|_| seconds > 0).map(|lasts| now + lasts);
@@ -165,6 +187,27 @@ pub fn change(room: &Room, change: &RoomChange, now: Wall) -> Result<Changed, Ve
         new.version += 1;
     }
     Ok(Changed { room: new, config })
+}
+
+fn change_pins(new: &mut Room, change: &RoomChange, now: Wall) {
+    if let Some((id, until)) = change.pin {
+        if !new.pinned.contains(&id) {
+            new.pinned.push(id);
+        }
+        match until {
+            Some(until) => drop(new.pin_ends.insert(id, until)),
+            None => drop(new.pin_ends.remove(&id)),
+        }
+    }
+    if let Some(id) = change.unpin {
+        new.pinned.retain(|pinned| *pinned != id);
+    }
+    if change.end_pins {
+        let ends = &new.pin_ends;
+        new.pinned.retain(|id| ends.get(id).is_none_or(|until| now < *until));
+    }
+    let pinned = &new.pinned;
+    new.pin_ends.retain(|id, _| pinned.contains(id));
 }
 
 fn may_follow(from: RoomState, to: RoomState) -> bool {
@@ -250,6 +293,28 @@ mod tests {
         };
         let fields: Vec<String> = change(&room(), &wanted, Wall(0)).unwrap_err().into_iter().map(|(f, _)| f).collect();
         assert_eq!(fields, ["state", "rate", "slow_mode_seconds"]);
+    }
+
+    #[test]
+    fn pins_are_several_end_by_themselves_and_are_bounded() {
+        let id = |n| crate::ids::EventId::new(1 << 33 | n).unwrap();
+        let pin = |n, until| RoomChange { pin: Some((id(n), until)), ..RoomChange::default() };
+        let mut room = room();
+        for n in 1..=super::PINNED_MAX as u64 {
+            room = change(&room, &pin(n, (n == 2).then_some(Wall(5_000))), Wall(1_000)).unwrap().room;
+        }
+        let full = change(&room, &pin(99, None), Wall(1_000)).unwrap_err();
+        assert_eq!(full[0].0, "event_id");
+        assert_eq!(change(&room, &pin(3, Some(Wall(1_000))), Wall(1_000)).unwrap_err()[0].0, "until");
+        let end = RoomChange { end_pins: true, ..RoomChange::default() };
+        assert_eq!(change(&room, &end, Wall(4_999)).unwrap().config, Config::default(), "not yet");
+        let ended = change(&room, &end, Wall(5_000)).unwrap();
+        assert!(ended.config.pinned.is_some_and(|left| left.len() == 9 && !left.contains(&id(2))));
+        assert!(ended.room.pin_ends.is_empty());
+        let later = change(&room, &pin(2, None), Wall(1_000)).unwrap().room;
+        assert!(later.pin_ends.is_empty() && later.pinned == room.pinned, "a pin may be given another end");
+        let unpin = RoomChange { unpin: Some(id(7)), ..RoomChange::default() };
+        assert!(!change(&room, &unpin, Wall(0)).unwrap().room.pinned.contains(&id(7)));
     }
 
     #[test]

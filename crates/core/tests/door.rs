@@ -5,10 +5,11 @@ use std::time::Duration;
 use grandstand_core::ids::{Epoch, EventId, Seq};
 use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
 use grandstand_core::owner::answer::{Answer, BannerFate, Failure, Output};
-use grandstand_core::owner::command::{Author, Command, GiftIn, Publish, Standing, Tag};
+use grandstand_core::owner::command::{Author, Command, GiftIn, Publish, ReportIn, Standing, Tag};
 use grandstand_core::owner::{Owner, Settings};
-use grandstand_core::record::{Audit, Body, Gift, Policy, RetractTarget, RoomState, Verdict};
+use grandstand_core::record::{Audience, Audit, Ban, Body, Comment, Gift, Policy, RetractTarget, RoomState, Verdict};
 use grandstand_core::reject::Code;
+use grandstand_core::reports::Report;
 use grandstand_core::rooms::RoomChange;
 use grandstand_core::time::{Mono, Wall};
 
@@ -95,6 +96,14 @@ fn comment(who: &str, key: &str, text: &str, standing: Standing) -> Command {
     let author = Author { user: user(who), display: who.into(), badges: [].into(), standing };
     let client_msg_id = ClientMsgId::parse(key).unwrap();
     Command::Publish(Publish { room: room(), author, client_msg_id, text: text.into(), reply_to: None })
+}
+
+fn ban(who: &str, until: Option<Wall>) -> Command {
+    Command::Ban { room: room(), ban: ban_of(who, until, false), purge: None }
+}
+
+fn ban_of(who: &str, until: Option<Wall>, shadow: bool) -> Ban {
+    Ban { user: user(who), until, reason: "rude".into(), shadow }
 }
 
 fn id(answer: &Answer) -> EventId {
@@ -214,7 +223,7 @@ fn slow_mode_is_told_in_log_time_and_its_end_is_an_event() {
 fn a_ban_in_the_same_batch_refuses_what_waits_behind_it() {
     let mut door = Door::plain();
     let before = door.submit(comment("u", "k1", "hi", Standing::Viewer));
-    door.submit(Command::Ban { room: room(), user: user("u"), until: None, reason: "".into() });
+    door.submit(ban("u", None));
     let behind = door.submit(comment("u", "k2", "hi", Standing::Viewer));
     door.commit();
     let answers: std::collections::BTreeMap<Tag, Answer> = door.answers().into_iter().collect();
@@ -234,7 +243,7 @@ fn an_operators_write_is_in_the_log_with_who_did_it_and_why() {
         audit: Audit { what: "ban".into(), justification: why.into() },
         command: Box::new(command),
     };
-    let ban = Command::Ban { room: room(), user: user("u"), until: None, reason: "rude".into() };
+    let ban = ban("u", None);
     let mut logged = |command| {
         let tag = door.submit(command);
         door.commit();
@@ -272,10 +281,209 @@ fn an_operators_write_is_in_the_log_with_who_did_it_and_why() {
 fn a_ban_ends_by_itself_in_log_time() {
     let mut door = Door::plain();
     let until = Some(door.wall + Duration::from_secs(5));
-    door.ask(Command::Ban { room: room(), user: user("u"), until, reason: "".into() });
+    door.ask(ban("u", until));
     assert_eq!(refused(&door.say("u", "k")).0, Code::Banned);
     door.pass(Duration::from_secs(5));
     id(&door.say("u", "k"));
+}
+
+#[test]
+fn a_purge_takes_back_what_was_said_in_its_time_and_nothing_older() {
+    let mut door = Door::plain();
+    door.say("u", "old");
+    door.pass(Duration::from_secs(120));
+    let new = id(&door.say("u", "new"));
+    let other = id(&door.say("v", "other"));
+    let before = door.owner.room(&room()).unwrap().policy_version;
+    let purge = Some(Duration::from_secs(60));
+    door.submit(Command::Ban { room: room(), ban: ban_of("u", None, false), purge });
+    let batch = door.owner.seal(door.now, door.wall).unwrap();
+    assert!(matches!(&*batch, [ban, retract] if matches!(ban.body, Body::Ban(_)) && retract.pseq.is_some()));
+    door.owner.on_committed(door.now, door.wall);
+    let view = door.owner.room(&room()).unwrap();
+    let recent: Vec<EventId> = view.recent.iter().map(|r| r.event_id()).collect();
+    assert!(!recent.contains(&new) && recent.contains(&other) && recent.len() == 2, "{recent:?}");
+    assert_eq!(view.policy_version, before + 2, "a ban and a retract each raise it");
+}
+
+#[test]
+fn more_purges_than_are_remembered_reach_further_back_and_never_less() {
+    let mut door = Door::plain();
+    let mut gone = Vec::new();
+    for n in 0..12 {
+        door.pass(Duration::from_secs(120));
+        gone.push(id(&door.say("u", &format!("k{n}"))));
+        let target = RetractTarget::Since(user("u"), door.wall);
+        door.ask(Command::Retract { room: room(), target, reason: "".into() });
+    }
+    let view = door.owner.room(&room()).unwrap();
+    assert!(view.recent.is_empty());
+    assert_eq!(view.retracted.since[&user("u")].len(), grandstand_core::owner::view::PURGES_MAX);
+    assert!(gone.iter().all(|id| view.is_retracted(*id, door.wall, Some(&user("u")))));
+    id(&door.say("u", "after"));
+    assert_eq!(door.owner.room(&room()).unwrap().recent.len(), 1, "what is said afterwards is shown");
+}
+
+#[test]
+fn a_ban_of_the_whole_site_holds_in_every_room_and_its_purge_reaches_all_of_them() {
+    let mut door = Door::new(Settings { create_on_use: true, ..Settings::default() }, RoomChange::default());
+    let in_room = |name: &str, who: &str, key: &str| match comment(who, key, "hi", Standing::Viewer) {
+        Command::Publish(publish) => Command::Publish(Publish { room: RoomId::parse(name).unwrap(), ..publish }),
+        other => other,
+    };
+    for name in ["a", "b", "c"] {
+        id(&door.ask(in_room(name, "u", "k")));
+    }
+    let ban = Command::SiteBan { by: user("ops"), ban: ban_of("u", None, false), purge: Some(Duration::from_secs(60)) };
+    let waits = door.submit(in_room("b", "u", "k2"));
+    let banned = door.submit(ban);
+    let behind = door.submit(in_room("c", "u", "k2"));
+    door.commit();
+    let answers: std::collections::BTreeMap<Tag, Answer> = door.answers().into_iter().collect();
+    id(&answers[&waits]);
+    id(&answers[&banned]);
+    assert_eq!(refused(&answers[&behind]).0, Code::Banned);
+    assert!(door.owner.rooms().all(|view| view.recent.is_empty()), "all of it was said within the minute");
+    assert_eq!(refused(&door.ask(in_room("d", "u", "k"))).0, Code::Banned, "rooms that come later too");
+    let unban = || Command::SiteUnban { by: user("ops"), user: user("u") };
+    id(&door.ask(unban()));
+    assert_eq!(door.ask(unban()), Answer::Done { event_id: None });
+    id(&door.ask(in_room("d", "u", "k")));
+}
+
+#[test]
+fn a_shadow_banned_user_is_answered_as_ever_and_shown_to_nobody_else() {
+    let mut door = Door::plain();
+    door.ask(Command::Ban { room: room(), ban: ban_of("u", None, true), purge: None });
+    let tag = door.submit(comment("u", "k", "hi", Standing::Viewer));
+    let batch = door.owner.seal(door.now, door.wall).unwrap();
+    let [said] = &*batch else { panic!("{batch:?}") };
+    assert_eq!(said.audience, Audience::Author);
+    assert!(matches!(&said.body, Body::Comment(Comment { shadowed: true, .. })), "the log marks it");
+    door.owner.on_committed(door.now, door.wall);
+    assert!(matches!(&door.answers()[..], [(of, Answer::Published { duplicate: false, .. })] if *of == tag));
+    let again = door.say("u", "k");
+    assert!(matches!(again, Answer::Published { duplicate: true, .. }), "{again:?}");
+    assert!(door.owner.room(&room()).unwrap().recent.is_empty());
+    door.ask(ban("u", None));
+    assert_eq!(refused(&door.say("u", "k3")).0, Code::Banned, "a plain ban takes its place");
+}
+
+#[test]
+fn a_room_may_take_nothing_twice_and_retries_stay_free() {
+    let mut door = Door::new(Settings::default(), RoomChange { unique_comment: Some(true), ..RoomChange::default() });
+    let said = |who, key| comment(who, key, "gol", Standing::Viewer);
+    let first = door.submit(said("u", "k1"));
+    let under_way = door.submit(said("u", "k2"));
+    let early = door.answers();
+    assert_eq!((early[0].0, refused(&early[0].1).0), (under_way, Code::NotUnique), "also while the first is under way");
+    door.commit();
+    assert_eq!(door.answers()[0].0, first);
+    assert!(matches!(door.ask(said("u", "k1")), Answer::Published { duplicate: true, .. }));
+    id(&door.ask(said("v", "k1")));
+    door.pass(Duration::from_secs(590));
+    assert_eq!(refused(&door.ask(said("u", "k3"))), (Code::NotUnique, Some(Duration::from_secs(10))));
+    id(&door.ask(comment("u", "k4", "gol", Standing::Moderator)));
+    door.pass(Duration::from_secs(600));
+    id(&door.ask(said("u", "k5")));
+}
+
+#[test]
+fn a_room_may_take_emotes_alone_and_members_alone() {
+    let asks = RoomChange { emote_only: Some(true), members_only: Some(Some("sub".into())), ..RoomChange::default() };
+    let mut door = Door::new(Settings::default(), asks);
+    let said = |key: &str, text: &str, badge: &str| match comment("u", key, text, Standing::Viewer) {
+        Command::Publish(mut publish) => {
+            publish.author.badges = [badge.into()].into();
+            Command::Publish(publish)
+        }
+        other => other,
+    };
+    assert_eq!(refused(&door.ask(said("k1", "⚽", "vip"))).0, Code::MembersOnly);
+    assert_eq!(refused(&door.ask(said("k1", "gol ⚽", "sub"))).0, Code::EmoteOnly);
+    id(&door.ask(said("k1", "⚽ :clap:", "sub")));
+    for standing in [Standing::Moderator, Standing::Backend] {
+        id(&door.ask(comment("m", &format!("{standing:?}"), "calm down", standing)));
+    }
+}
+
+#[test]
+fn each_state_takes_what_it_should_and_goes_where_it_may() {
+    use RoomState::{Closed, Live, Scheduled, Settling};
+    for (state, takes_comments) in [(Scheduled, true), (Live, true), (Settling, true), (Closed, false)] {
+        let mut door = Door::new(Settings::default(), RoomChange { state: Some(state), ..RoomChange::default() });
+        match (door.say("u", "k"), takes_comments) {
+            (Answer::Published { .. }, true) => {}
+            (answer, false) => assert_eq!(refused(&answer).0, Code::RoomState),
+            (answer, _) => panic!("{state:?}: {answer:?}"),
+        }
+    }
+    let from_to = |from, to| {
+        let mut door = Door::new(Settings::default(), RoomChange { state: Some(from), ..RoomChange::default() });
+        matches!(door.put(RoomChange { state: Some(to), ..RoomChange::default() }), Answer::Room { .. })
+    };
+    let all = RoomState::ALL.map(|(state, _)| state);
+    for from in all {
+        for to in all {
+            let refused = to == Scheduled && matches!(from, Live | Settling);
+            assert_eq!(from_to(from, to), !refused, "{from:?} to {to:?}");
+        }
+    }
+}
+
+#[test]
+fn a_pin_ends_by_itself_and_viewers_are_told() {
+    let mut door = Door::plain();
+    let pinned = id(&door.say("u", "k"));
+    let until = door.wall + Duration::from_secs(60);
+    door.put(RoomChange { pin: Some((pinned, Some(until))), ..RoomChange::default() });
+    assert_eq!(door.owner.room(&room()).unwrap().pinned.len(), 1, "the snapshot shows it");
+    door.pass(Duration::from_secs(60));
+    assert!(door.owner.next_deadline().is_some_and(|at| at <= door.now));
+    door.owner.on_deadline(door.now, door.wall);
+    let batch = door.owner.seal(door.now, door.wall).unwrap();
+    door.owner.on_failed(Failure::Overloaded, door.now, door.wall);
+    assert!(door.owner.next_deadline().is_some_and(|at| at <= door.now), "an end that was not written is due again");
+    let told = |batch: &[std::sync::Arc<grandstand_core::record::Record>]| {
+        batch.iter().find_map(|r| match &r.body {
+            Body::Config(config) => config.pinned.clone(),
+            _ => None,
+        })
+    };
+    assert_eq!(told(&batch).as_deref(), Some(&[][..]));
+    door.owner.on_deadline(door.now, door.wall);
+    door.commit();
+    assert!(door.owner.room(&room()).unwrap().pinned.is_empty());
+    assert!(door.owner.next_deadline().is_none_or(|at| at > door.now));
+}
+
+#[test]
+fn reports_are_in_the_log_once_and_leave_operators_their_place() {
+    let mut door = Door::new(Settings { pending_priority_max: 4, ..Settings::default() }, RoomChange::default());
+    let event = id(&door.say("u", "k"));
+    let report = |who: &str, event| {
+        let report = Report { event, reason: "spam".into() };
+        Command::Report(ReportIn { room: room(), user: user(who), report })
+    };
+    for who in ["v", "v"] {
+        door.submit(report(who, event));
+    }
+    let third = door.submit(report("w", event));
+    let early = door.answers();
+    assert_eq!((early[0].0, refused(&early[0].1).0), (third, Code::Overloaded), "half of the place is the operators'");
+    let batch = door.owner.seal(door.now, door.wall).unwrap();
+    assert_eq!(batch.len(), 1, "the same twice in one batch is one: {batch:?}");
+    door.owner.on_committed(door.now, door.wall);
+    door.answers();
+    assert_eq!(door.ask(report("v", event)), Answer::Done { event_id: None });
+    assert_eq!(door.owner.room(&room()).unwrap().reports.events[&event].users.len(), 1);
+    door.ask(ban("v", None));
+    assert_eq!(refused(&door.ask(report("v", event))).0, Code::Banned);
+    let waits = (0..40).map(|_| door.ask(report("x", event))).find_map(|answer| match answer {
+        Answer::Reject(reject) => Some((reject.code, reject.retry_after.is_some())),
+        _ => None,
+    });
+    assert_eq!(waits, Some((Code::UserRate, true)));
 }
 
 #[test]

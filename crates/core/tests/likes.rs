@@ -10,7 +10,7 @@ use grandstand_core::owner::answer::{Failure, Output};
 use grandstand_core::owner::command::Command;
 use grandstand_core::owner::likes::Uncounted;
 use grandstand_core::owner::{Owner, Settings};
-use grandstand_core::record::{Body, Record, RoomState, Tally};
+use grandstand_core::record::{Ban, Body, Record, RoomState, Tally};
 use grandstand_core::rooms::RoomChange;
 use grandstand_core::time::{Mono, Wall};
 
@@ -237,7 +237,8 @@ fn a_banned_users_likes_are_not_counted_from_the_ban_on() {
     stage.take(frame(None, &[("a", "like", "u", 1), ("a", "like", "v", 1)]));
     stage.tick();
     stage.take(frame(None, &[("a", "like", "u", 10), ("a", "like", "v", 1)]));
-    let ban = Command::Ban { room: room("a"), user: user("u"), until: None, reason: "spam".into() };
+    let ban = Ban { user: user("u"), until: None, reason: "spam".into(), shadow: false };
+    let ban = Command::Ban { room: room("a"), ban, purge: None };
     // The frame came before the ban, and its tally is sealed in the ban's own batch.
     stage.pass(TICK);
     stage.ask(ban);

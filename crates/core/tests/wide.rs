@@ -8,7 +8,7 @@ use grandstand_core::names::{ClientMsgId, RoomId, UserId};
 use grandstand_core::owner::answer::{Answer, Failure, Fate, Known, Output};
 use grandstand_core::owner::command::{Author, Command, Publish, React, Standing};
 use grandstand_core::owner::{Owner, Settings};
-use grandstand_core::record::{Body, Comment, Record, RetractTarget, Verdict, Won};
+use grandstand_core::record::{Audience, Ban, Body, Comment, Record, RetractTarget, Verdict, Won};
 use grandstand_core::reject::Code;
 use grandstand_core::rooms::RoomChange;
 use grandstand_core::sampler::switch::Sampling;
@@ -25,6 +25,11 @@ fn user(name: &str) -> UserId {
 }
 fn key(text: &str) -> ClientMsgId {
     ClientMsgId::parse(text).unwrap()
+}
+
+fn ban(name: &str, shadow: bool) -> Command {
+    let ban = Ban { user: user(name), until: None, reason: "rude".into(), shadow };
+    Command::Ban { room: room(), ban, purge: None }
 }
 
 struct Stand {
@@ -322,7 +327,7 @@ fn a_winner_whose_author_was_banned_or_who_was_taken_back_meanwhile_is_not_shown
     let taken = stand.raw("bob", "k", "two");
     let of_user = stand.raw("cid", "k", "three");
     let stays = stand.raw("dan", "k", "four");
-    stand.ask(Command::Ban { room: room(), user: user("ann"), until: None, reason: "rude".into() });
+    stand.ask(ban("ann", false));
     assert_eq!(stand.fate(banned), Some(Fate::NotShown), "what waits of a banned user takes nobody's place");
     let by = stand.retract(RetractTarget::Event(taken)).expect("it is logged");
     assert!(stand.record(by).lane().is_none() && stand.record(by).pseq.is_none(), "nobody saw it, nobody is told");
@@ -333,6 +338,45 @@ fn a_winner_whose_author_was_banned_or_who_was_taken_back_meanwhile_is_not_shown
     assert_eq!(stand.texts(), ["four"]);
     assert_eq!([banned, of_user].map(|id| stand.fate(id)), [Some(Fate::NotShown); 2]);
     assert!(matches!(stand.fate(stays), Some(Fate::Shown(_))));
+}
+
+#[test]
+fn a_shadow_banned_user_in_a_wide_room_is_drawn_for_itself_alone_and_takes_nobodys_place() {
+    let mut stand = Stand::wide(1);
+    stand.ask(ban("eve", true));
+    let apart = stand.raw("eve", "k", "buy this");
+    assert_eq!(stand.fate(apart), None, "it waits as anybody does");
+    let other = stand.raw("ann", "k", "hello");
+    stand.pass(WINDOW);
+    let (Some(Fate::Shown(shown)), Some(Fate::Shown(_))) = (stand.fate(apart), stand.fate(other)) else {
+        panic!("one place, and both have theirs: {:?}", stand.fates)
+    };
+    let record = stand.record(shown);
+    assert_eq!((record.audience, record.raw_id()), (Audience::Author, Some(apart)));
+    let recent = &stand.owner.room(&room()).unwrap().recent;
+    assert!(recent.iter().all(|r| r.user == Some(user("ann"))));
+    let again = stand.say("eve", "k", "buy this", None);
+    assert!(matches!(again, Answer::Raw { fate: Some(Fate::Shown(id)), duplicate: true, .. } if id == shown));
+}
+
+#[test]
+fn what_stands_apart_survives_a_failed_batch_and_a_crash_and_goes_with_a_retract() {
+    let mut stand = Stand::wide(1);
+    stand.ask(ban("eve", true));
+    let failed = stand.raw("eve", "k1", "one");
+    stand.now = stand.owner.next_deadline().unwrap();
+    stand.owner.on_deadline(stand.now, stand.wall());
+    stand.owner.seal(stand.now, stand.wall()).expect("it was drawn");
+    stand.owner.on_failed(Failure::Overloaded, stand.now, stand.wall());
+    stand.commit();
+    assert!(matches!(stand.fate(failed), Some(Fate::Shown(_))), "{:?}", stand.fates);
+    let kept = stand.raw("eve", "k2", "two");
+    let mut stand = stand.crash(1);
+    stand.pass(WINDOW);
+    assert!(matches!(stand.fate(kept), Some(Fate::Shown(_))), "{:?}", stand.fates);
+    let gone = stand.raw("eve", "k3", "three");
+    stand.retract(RetractTarget::User(user("eve")));
+    assert_eq!(stand.fate(gone), Some(Fate::NotShown));
 }
 
 #[test]

@@ -38,8 +38,8 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -60,6 +60,7 @@ use crate::auth::keys::SigningKey;
 use crate::auth::ticket::Tickets;
 use crate::auth::token::Verifier;
 use crate::config::Config;
+use crate::early::Early;
 use crate::link::host::Host;
 use crate::link::{Full, HttpPart, HttpRequest, ShardHandle, Tallies, ToWorker, Workers};
 use crate::metrics::Metrics;
@@ -98,6 +99,7 @@ pub struct Control {
     known: facts::Known,
     score_rates: bucket::Buckets<Box<str>>,
     guest_rates: bucket::Buckets<door::AddressKey>,
+    early: Mutex<Early>,
     exports: Arc<Semaphore>,
     demo: demo::Slot,
     /// What the pages may load and reach.
@@ -114,6 +116,7 @@ impl Control {
         let per_match = bucket::Rate { per_second: f64::from(deps.config.score_rate), burst: deps.config.score_burst };
         let per_minute = f64::from(deps.config.guests_per_minute);
         let guests = bucket::Rate { per_second: per_minute / 60.0, burst: deps.config.guests_per_minute };
+        let exempt = deps.config.exempt.clone();
         Arc::new_cyclic(|weak| Control {
             router: routes::router(weak.clone()),
             policy: pages::policy(&deps.config.endpoints),
@@ -122,6 +125,7 @@ impl Control {
             known: facts::Known::default(),
             score_rates: bucket::Buckets::new(per_match),
             guest_rates: bucket::Buckets::new(guests),
+            early: Mutex::new(Early::new(exempt.clone())),
             exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
             demo: demo::Slot::default(),
             answered: Default::default(),

@@ -7,6 +7,7 @@
 //! It decides nothing about a room: what is said comes from the shard, what may be seen from the pure rules.
 
 mod away;
+mod bans;
 mod calls;
 mod catch_up;
 mod conn;

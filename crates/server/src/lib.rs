@@ -8,6 +8,7 @@ pub mod auth;
 pub mod clock;
 pub mod config;
 pub mod control;
+pub mod early;
 pub mod edge;
 pub mod failpoint;
 pub mod gateway;

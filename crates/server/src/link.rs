@@ -34,7 +34,8 @@ use grandstand_core::names::{ClientMsgId, RoomId, UserId};
 use grandstand_core::owner::answer::{Answer, Fate};
 use grandstand_core::owner::command::Command;
 use grandstand_core::owner::likes::Uncounted;
-use grandstand_core::record::{Audience, Lane, Record, RetractTarget, Room};
+use grandstand_core::record::{Audience, Ban, Lane, Record, RetractTarget, Room};
+use grandstand_core::reports::Reports;
 use grandstand_core::revision::CurrentScore;
 use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::time::Wall;
@@ -153,12 +154,22 @@ pub struct RoomInfo {
     pub wide: bool,
 }
 
-/// All banners that stand, at most `banners::ACTIVE_MAX`, oldest first: what it does not name is over.
+/// What is of no room. All banners that stand, at most `banners::ACTIVE_MAX`, oldest first: what it does not name is over.
 #[derive(Debug, Default)]
 pub struct SiteList {
     /// Log time when it was made, which may be ahead of a clock that was set back.
     pub as_of: Wall,
     pub banners: Vec<Arc<SiteBanner>>,
+    /// Who may be nowhere on the site, by name, and until when: at most `bans::SITE_MAX`.
+    pub bans: Arc<[(UserId, Option<Wall>)]>,
+}
+
+/// A user may not speak in a room from here on; its open streams are told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RoomBan {
+    pub room: RoomId,
+    pub user: UserId,
+    pub until: Option<Wall>,
 }
 
 /// One banner, encoded once for every viewer of the site.
@@ -270,7 +281,9 @@ pub enum ToWorker {
         sender: u64,
         number: u64,
     },
-    /// The site's banners, all of them: to each home before the first room it asks for, and again when they change.
+    /// A user was banned in a room this worker is subscribed to. Lost to a full mailbox, its streams learn of it when they speak.
+    Banned(Arc<RoomBan>),
+    /// The site's banners and bans, all of them: to each home before the first room it asks for, and again when they change.
     Site(Arc<SiteList>),
     /// Batches of this room were not delivered because the mailbox was full. The ring has a hole below `head`, which it reads
     /// from the log; every batch above `head` follows.
@@ -539,6 +552,10 @@ pub struct RoomDetail {
     /// Comments ever accepted.
     pub accepted: u64,
     pub likes: Totals,
+    /// What viewers reported.
+    pub reports: Arc<Reports>,
+    /// Those that are over may be among them.
+    pub bans: Arc<BTreeMap<UserId, Ban>>,
 }
 
 /// What the snapshot of a room is made from; viewer-independent.

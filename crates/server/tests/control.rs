@@ -366,11 +366,27 @@ fn unknown_routes_are_404_and_other_methods_405() {
 }
 
 #[test]
-fn features_that_are_not_built_say_so() {
+fn a_report_counts_once_a_user_and_says_nothing_of_what_is_there() {
     let stand = development();
-    let ann = stand.token("ann", &["publisher"]);
-    let answer = stand.post(&ann, "/v1/rooms/a/reports", &json!({}));
-    assert_eq!(answer.code(), (501, "not_built".into()));
+    let (ann, op) = (stand.token("ann", &["publisher"]), stand.token("op", &["admin"]));
+    let id = stand.comment(&ann, "a", "k1", "buy this").ok()["event_id"].as_u64().unwrap();
+    let report = |who: &str, id: u64| {
+        stand.post(&stand.token(who, &["publisher"]), "/v1/rooms/a/reports", &json!({"event_id": id, "reason": "spam"}))
+    };
+    for who in ["bob", "bob", "cid"] {
+        assert_eq!(report(who, id).status, 204, "{who}");
+    }
+    assert_eq!(report("bob", id + 1_000_000).status, 204, "an id that is not there is answered the same");
+    let seen = stand.get_as(&op, "/admin/rooms/a/reports").ok();
+    let [one] = &seen["reports"].as_array().unwrap()[..] else { panic!("{seen}") };
+    assert_eq!((&one["event_id"], &one["count"], &one["reasons"]), (&json!(id), &json!(2), &json!({"spam": 2})));
+    assert_eq!(stand.get_as(&ann, "/admin/rooms/a/reports").status, 403);
+    assert_eq!(stand.call(Request::post("/v1/rooms/a/reports"), r#"{"event_id":1,"reason":"x"}"#).status, 401);
+    let refused = (0..40).map(|_| report("eve", id)).find(|answer| answer.status == 429).expect("a rate");
+    assert!(refused.json()["retry_after_ms"].is_u64(), "{:?}", refused.json());
+    stand.post(&op, "/admin/rooms/a/retract", &json!({"event_id": id, "justification": "a test"})).ok();
+    let seen = stand.get_as(&op, "/admin/rooms/a/reports").ok();
+    assert!(seen["reports"].as_array().unwrap().iter().all(|one| one["event_id"] != id));
 }
 
 // ---- snapshot and rooms
@@ -595,6 +611,9 @@ fn a_banned_user_is_told_so_until_the_ban_is_lifted() {
     stand.comment(&ann, "a", "k1", "hi").ok();
     stand.post(&op, "/admin/rooms/a/bans", &json!({"user_id": "ann", "justification": "a test"})).ok();
     assert_eq!(stand.comment(&ann, "a", "k2", "hi").code(), (403, "banned".into()));
+    let list = stand.get_as(&op, "/admin/rooms/a/bans").ok();
+    assert_eq!((&list["bans"][0]["user_id"], &list["bans"][0]["until_ts"]), (&json!("ann"), &Value::Null));
+    assert_eq!(stand.get_as(&ann, "/admin/rooms/a/bans").status, 403);
     stand.send("DELETE", Some(&op), "/admin/rooms/a/bans/ann", &json!({"justification": "a test"})).ok();
     stand.comment(&ann, "a", "k3", "hi").ok();
     let export = stand.get_as(&stand.token("backend", &["backend"]), "/admin/rooms/a/export?include=control");
@@ -604,8 +623,114 @@ fn a_banned_user_is_told_so_until_the_ban_is_lifted() {
     let said: Vec<_> = audits.map(|l| (l["by"].as_str(), l["what"].as_str(), l["justification"].as_str())).collect();
     let last = said.last_chunk::<2>().expect("every write is audited");
     assert_eq!(*last, ["ban", "unban"].map(|what| (Some("op"), Some(what), Some("a test"))));
+}
+
+#[test]
+fn what_a_room_asks_of_a_comment_is_set_by_its_moderators_and_refused_by_name() {
+    let stand = development();
+    let (ann, op) = (stand.token("ann", &["publisher"]), stand.token("op", &["admin"]));
+    stand.comment(&ann, "a", "k1", "gol").ok();
+    let set = stand.put(&op, "a", json!({"unique_comment": true})).ok();
+    assert_eq!((&set["unique_comment"], &set["members_only"]), (&json!(true), &Value::Null));
+    let again = stand.comment(&ann, "a", "k2", "gol");
+    assert_eq!(again.code(), (422, "not_unique".into()));
+    assert!(again.json()["retry_after_ms"].as_u64().is_some_and(|ms| ms > 500_000), "{:?}", again.json());
+    stand.put(&op, "a", json!({"unique_comment": false, "emote_only": true})).ok();
+    assert_eq!(stand.comment(&ann, "a", "k3", "gol").code(), (422, "emote_only".into()));
+    stand.comment(&ann, "a", "k3", "⚽").ok();
+    stand.put(&op, "a", json!({"emote_only": false, "members_only": "sub"})).ok();
+    assert_eq!(stand.comment(&ann, "a", "k4", "gol").code(), (403, "members_only".into()));
+    stand.put(&op, "a", json!({"members_only": null})).ok();
+    stand.comment(&ann, "a", "k4", "gol").ok();
+}
+
+#[test]
+fn pins_are_put_and_taken_down_one_at_a_time() {
+    let stand = development();
+    let (ann, op) = (stand.token("ann", &["publisher"]), stand.token("op", &["admin"]));
+    let ids: Vec<u64> =
+        ["one", "two"].map(|text| stand.comment(&ann, "a", text, text).ok()["event_id"].as_u64().unwrap()).into();
+    let until = "2999-01-01T00:00:00.000Z";
+    stand.post(&op, "/admin/rooms/a/pin", &json!({"event_id": ids[0], "until": until, "justification": "j"})).ok();
+    stand.post(&op, "/admin/rooms/a/pin", &json!({"event_id": ids[1], "justification": "j"})).ok();
+    let settings = stand.get_as(&op, "/admin/rooms/a").ok();
+    assert_eq!((&settings["pinned"], &settings["pin_ends"]), (&json!(ids), &json!({ids[0].to_string(): until})));
+    let past = json!({"event_id": ids[0], "until": "2001-01-01T00:00:00Z", "justification": "j"});
+    assert_eq!(stand.post(&op, "/admin/rooms/a/pin", &past).code(), (422, "bad_field".into()));
+    let down = json!({"event_id": ids[0], "justification": "j"});
+    stand.send("DELETE", Some(&op), "/admin/rooms/a/pin", &down).ok();
+    let settings = stand.get_as(&op, "/admin/rooms/a").ok();
+    assert_eq!((&settings["pinned"], &settings["pin_ends"]), (&json!([ids[1]]), &json!({})));
+    let mut back = settings.clone();
+    back["justification"] = json!("as it was read");
+    stand.send("PUT", Some(&op), "/admin/rooms/a", &back).ok();
+}
+
+#[test]
+fn a_strict_rooms_snapshot_is_kept_by_nobody() {
+    let stand = development();
+    let op = stand.token("op", &["admin"]);
+    stand.put(&op, "a", json!({"moderation_policy": "pre-moderate-strict"})).ok();
+    let first = stand.get("/v1/rooms/a/snapshot");
+    assert_eq!(first.header("cache-control"), "no-store");
+    stand.put(&op, "a", json!({"title": "changed"})).ok();
+    let second = stand.get("/v1/rooms/a/snapshot");
+    assert_ne!(first.header("etag"), second.header("etag"), "not the one of a moment ago");
+}
+
+#[test]
+fn a_purge_is_one_retract_and_a_shadow_ban_has_none() {
+    let stand = development();
+    let (ann, op) = (stand.token("ann", &["publisher"]), stand.token("op", &["admin"]));
+    stand.comment(&ann, "a", "k1", "hi").ok();
+    let purge = json!({"user_id": "ann", "purge_last_minutes": 5, "justification": "a test"});
+    let banned = stand.post(&op, "/admin/rooms/a/bans", &purge).ok()["event_id"].as_u64().unwrap();
+    let snapshot = stand.get(&format!("/v1/rooms/a/snapshot?min={}", banned + 1)).ok();
+    assert_eq!(snapshot["recent_comments"], json!([]));
+    let shadow = json!({"user_id": "bob", "shadow": true, "purge_last_minutes": 5, "justification": "a test"});
+    assert_eq!(stand.post(&op, "/admin/rooms/a/bans", &shadow).code(), (422, "bad_field".into()));
+    let long = json!({"user_id": "bob", "purge_last_minutes": 1_441, "justification": "a test"});
+    assert_eq!(stand.post(&op, "/admin/rooms/a/bans", &long).code(), (422, "bad_field".into()));
+}
+
+#[test]
+fn what_is_said_under_a_shadow_ban_is_acked_and_in_nothing_that_others_read() {
+    let stand = development();
+    let (ann, op) = (stand.token("ann", &["publisher"]), stand.token("op", &["admin"]));
     let shadow = json!({"user_id": "ann", "shadow": true, "justification": "a test"});
-    assert_eq!(stand.post(&op, "/admin/rooms/a/bans", &shadow).code(), (422, "not_built".into()));
+    stand.post(&op, "/admin/rooms/a/bans", &shadow).ok();
+    let said = stand.comment(&ann, "a", "k1", "buy this").ok();
+    let id = said["event_id"].as_u64().expect("acked with an id as ever");
+    let last = stand.comment(&stand.token("bob", &["publisher"]), "a", "k1", "hi").ok()["event_id"].as_u64().unwrap();
+    let snapshot = stand.get(&format!("/v1/rooms/a/snapshot?min={last}")).ok();
+    assert_eq!(bodies(&snapshot["recent_comments"]), ["hi"]);
+    let page = stand.get(&format!("/v1/rooms/a/snapshot?before={}", last + 1)).ok();
+    assert_eq!(bodies(&page["recent_comments"]), ["hi"]);
+    let export = stand.get_as(&stand.token("backend", &["backend"]), "/admin/rooms/a/export?include=control");
+    let lines = std::str::from_utf8(&export.body).unwrap().lines();
+    let lines: Vec<Value> = lines.map(|l| serde_json::from_str(l).unwrap()).collect();
+    let of = |kind: &str| lines.iter().find(|l| l["type"] == kind).unwrap_or_else(|| panic!("{kind}"));
+    assert_eq!(of("ban")["shadow"], true);
+    let marked = lines.iter().find(|l| l["event_id"] == id).unwrap();
+    assert_eq!((&marked["shadowed"], &marked["audience"]), (&json!(true), &json!("author")));
+}
+
+#[test]
+fn a_ban_of_the_whole_site_holds_in_every_room_until_it_is_lifted() {
+    let stand = development();
+    let (ann, op) = (stand.token("ann", &["publisher"]), stand.token("op", &["admin"]));
+    let of_room = stand.token("mod", &["room-mod"]);
+    let ban = json!({"user_id": "ann", "purge_last_minutes": 5, "justification": "a test"});
+    assert_eq!(stand.post(&of_room, "/admin/bans", &ban).status, 403, "a room's moderators have no say elsewhere");
+    stand.comment(&ann, "a", "k1", "hi").ok();
+    assert!(stand.post(&op, "/admin/bans", &ban).ok()["event_id"].is_u64());
+    for room in ["a", "b"] {
+        assert_eq!(stand.comment(&ann, room, "k2", "hi").code(), (403, "banned".into()), "{room}");
+    }
+    let lift = json!({"user_id": "ann", "justification": "a test"});
+    stand.send("DELETE", Some(&op), "/admin/bans", &lift).ok();
+    assert_eq!(stand.send("DELETE", Some(&op), "/admin/bans", &lift).ok()["event_id"], Value::Null);
+    stand.comment(&ann, "b", "k3", "hi").ok();
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Judges a run from its history and the raw storage. Shares nothing with the server but the record itself: the reader rule
 //! is written here again, the short way.
 
+mod bans;
 mod gifts;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +46,8 @@ pub struct Weight {
     /// Comments said in wide rooms, and those that were shown.
     pub said: u64,
     pub won: u64,
+    /// Comments that nobody but their authors and the moderators are shown.
+    pub apart: u64,
 }
 
 impl Log<'_> {
@@ -114,7 +117,7 @@ fn check_log(log: &Log<'_>, clocks_jump: bool, found: &mut Violations) {
     let mut scores: BTreeSet<(&RoomId, &Key, &Key, &Key, Revision)> = BTreeSet::new();
     let mut gifts: BTreeSet<(&RoomId, &Key)> = BTreeSet::new();
     let mut told = gifts::Told::default();
-    let mut banned: BTreeSet<(&RoomId, &UserId)> = BTreeSet::new();
+    let mut bans = bans::Bans::default();
     let mut slow: BTreeMap<&RoomId, (u32, Wall)> = BTreeMap::new();
     let mut spoke: BTreeMap<(&RoomId, &UserId), Wall> = BTreeMap::new();
     for record in &log.valid {
@@ -125,6 +128,8 @@ fn check_log(log: &Log<'_>, clocks_jump: bool, found: &mut Violations) {
         }
         ts = ts.max(record.ts);
         told.take(record, found);
+        bans.judge(record, found);
+        bans.take(record);
         let Some(room) = &record.room else { continue };
         if let Some(n) = record.pseq {
             let last = pseq.insert(room, n).unwrap_or_default();
@@ -142,9 +147,6 @@ fn check_log(log: &Log<'_>, clocks_jump: bool, found: &mut Violations) {
                 };
                 if !keys.insert((room, user, key)) {
                     found.push(format!("I-10: {user} {key} is in {room} twice, again at {id:?}"));
-                }
-                if banned.contains(&(room, user)) {
-                    found.push(format!("I-07: {user} is banned in {room} and speaks at {id:?}"));
                 }
                 let last = spoke.insert((room, user), record.ts);
                 let (seconds, since) = slow.get(room).copied().unwrap_or_default();
@@ -168,12 +170,6 @@ fn check_log(log: &Log<'_>, clocks_jump: bool, found: &mut Violations) {
                     found.push(format!("I-10: {} is in {room} twice", gift.gift_id));
                 }
             }
-            Body::Ban(ban) => {
-                banned.insert((room, &ban.user));
-            }
-            Body::Unban(user) => {
-                banned.remove(&(room, user));
-            }
             Body::Room(settings) => {
                 let seconds = settings.slow_mode_seconds;
                 if slow.get(room).is_none_or(|(known, _)| *known != seconds) {
@@ -193,7 +189,6 @@ fn check_wide(log: &Log<'_>, found: &mut Violations, weight: &mut Weight) {
     let mut shown: BTreeSet<EventId> = BTreeSet::new();
     // Of each user, what was said last of what was shown.
     let mut latest: BTreeMap<(&RoomId, &UserId), EventId> = BTreeMap::new();
-    let mut banned: BTreeSet<(&RoomId, &UserId)> = BTreeSet::new();
     let mut taken: BTreeMap<&RoomId, TakenBack> = BTreeMap::new();
     for record in &log.valid {
         let id = record.event_id();
@@ -207,8 +202,6 @@ fn check_wide(log: &Log<'_>, found: &mut Violations, weight: &mut Weight) {
             }
             Body::Narrow(_) if wide.remove(room) => {}
             Body::Narrow(_) => found.push(format!("{room} turns narrow twice, again at {id:?}")),
-            Body::Ban(ban) => drop(banned.insert((room, &ban.user))),
-            Body::Unban(user) => drop(banned.remove(&(room, user))),
             Body::Retract(retract) => taken.entry(room).or_default().add(&retract.target, id),
             Body::Comment(comment) => {
                 let Some(user) = &record.user else { continue };
@@ -232,22 +225,21 @@ fn check_wide(log: &Log<'_>, found: &mut Violations, weight: &mut Weight) {
                         if !shown.insert(source.id) {
                             found.push(format!("I-10: {:?} is shown twice, again as {id:?}", source.id));
                         }
-                        if banned.contains(&(room, user)) {
-                            found.push(format!("I-07: {user} is banned in {room} and is shown as {id:?}"));
-                        }
-                        if taken.get(room).is_some_and(|taken| taken.holds(id, source.id, user)) {
+                        if taken.get(room).is_some_and(|taken| taken.holds(record, source.id, user)) {
                             found.push(format!("I-11: {id:?} shows {:?}, which was taken back", source.id));
                         }
                         source.id
                     }
                 };
+                weight.apart += u64::from(record.audience == Audience::Author);
                 let before = latest.insert((room, user), said);
                 if before.is_some_and(|before| before >= said) {
                     found.push(format!(
                         "order: {user} said {said:?} before {before:?} and is shown after it, as {id:?}"
                     ));
                 }
-                if comment.won.is_some() != record.source.is_some() {
+                let lot = record.source.is_some() && record.audience == Audience::Everyone;
+                if comment.won.is_some() != lot {
                     found.push(format!("{id:?} won nothing, or nobody knows what"));
                 }
             }
@@ -274,6 +266,7 @@ fn check_winner(log: &Log<'_>, winner: &Record, raw_id: EventId, found: &mut Vio
 struct TakenBack {
     events: BTreeSet<EventId>,
     users: BTreeMap<UserId, EventId>,
+    since: Vec<(UserId, Wall, EventId)>,
     all: Option<EventId>,
 }
 
@@ -282,13 +275,16 @@ impl TakenBack {
         match target {
             RetractTarget::Event(id) => drop(self.events.insert(*id)),
             RetractTarget::User(user) => drop(self.users.insert(user.clone(), by)),
+            RetractTarget::Since(user, from) => self.since.push((user.clone(), *from, by)),
             RetractTarget::All => self.all = Some(by),
         }
     }
 
-    /// `id`: as it is shown; `said`: as it was said, which is the same in a narrow room.
-    fn holds(&self, id: EventId, said: EventId, user: &UserId) -> bool {
-        self.events.contains(&id)
+    /// `said`: what is shown as it was said, which is the same in a narrow room.
+    fn holds(&self, shown: &Record, said: EventId, user: &UserId) -> bool {
+        let purged = |(whose, from, by): &(UserId, Wall, EventId)| whose == user && *from <= shown.ts && said < *by;
+        self.since.iter().any(purged)
+            || self.events.contains(&shown.event_id())
             || self.events.contains(&said)
             || self.users.get(user).is_some_and(|by| said < *by)
             || self.all.is_some_and(|by| said < by)
@@ -709,7 +705,7 @@ fn check_snapshot(log: &Log<'_>, shot: &Snapshot, found: &mut Violations) {
     for comment in &shot.recent {
         let id = comment.event_id();
         let said = comment.source.as_ref().map_or(id, |source| source.id);
-        if comment.user.as_ref().is_some_and(|user| taken.holds(id, said, user)) {
+        if comment.user.as_ref().is_some_and(|user| taken.holds(comment, said, user)) {
             found.push(format!("I-11: a snapshot shows {id:?}, which was retracted"));
         }
         if !log.by_id.get(&id).is_some_and(|record| ***record == **comment) {

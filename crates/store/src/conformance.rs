@@ -540,6 +540,7 @@ impl Pen {
             text: format!("comment {n} of {room}, as long as people write them: ⚽ what a save!").into(),
             reply_to: None,
             won: None,
+            shadowed: false,
         };
         let user = UserId::parse(&format!("user-{}", n % 200));
         let key = ClientMsgId::parse(&format!("key-{:?}-{n}", self.epoch.value()));
@@ -580,7 +581,7 @@ impl Pen {
 
     fn ban(&mut self, room: &str) -> Arc<Record> {
         let user = UserId::parse("troll").expect("a user id");
-        Arc::new(self.next(Some(room), Body::Ban(Ban { user, until: None, reason: "spam".into() })))
+        Arc::new(self.next(Some(room), Body::Ban(Ban { user, until: None, reason: "spam".into(), shadow: false })))
     }
 
     fn unseen(&mut self, room: &str) -> Arc<Record> {

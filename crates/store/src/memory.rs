@@ -354,6 +354,9 @@ fn size_of_record(record: &Record) -> u64 {
         | Body::BannerEnd(_)
         | Body::Ban(_)
         | Body::Unban(_)
+        | Body::SiteBan(_)
+        | Body::SiteUnban(_)
+        | Body::Report(_)
         | Body::Wide(_)
         | Body::Narrow(_)
         | Body::Erased => 0,

@@ -4,7 +4,7 @@
 //! loss. Frame: `GSCP`, version, kind, fields in the strict Protobuf form of records, CRC-32 (IEEE) of all before it.
 //! Records inside carry an all-zero salt: their text stands beside it anyway, and equal rooms get equal bytes.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use grandstand_core::names::{Key, RoomId, UserId};
 use grandstand_core::owner::checkpoint::{LogCheckpoint, RoomCheckpoint};
 use grandstand_core::owner::view::{Gifts, Retracted, RoomView};
 use grandstand_core::record::{Ban, Record};
+use grandstand_core::reports::{Reported, Reports};
 use grandstand_core::revision::{Ledger, Line, Seen};
 use grandstand_core::time::Wall;
 
@@ -91,6 +92,9 @@ pub fn encode_log(log: &LogCheckpoint, out: &mut Vec<u8>) {
                 e.number(3, counted.at.0);
             });
         }
+        for ban in log.site.bans.values() {
+            nested(e, 50, |e| record::encode_ban(ban, e));
+        }
     });
 }
 
@@ -117,8 +121,10 @@ pub fn decode_log(bytes: &[u8]) -> Result<LogCheckpoint, Fault> {
         let sender = d.number(1)?;
         Ok((sender, Counted { number: d.number(2)?, at: Wall(d.number(3)?) }))
     })?;
+    let bans = pairs(&mut d, 50, named_ban)?;
     d.end()?;
-    let (site, senders) = (Site { active, recent: recent.into() }, senders.into_iter().collect());
+    let site = Site { active, recent: recent.into(), bans: Arc::new(bans) };
+    let senders = senders.into_iter().collect();
     Ok(LogCheckpoint { position, epochs, ts, senders, site })
 }
 
@@ -153,14 +159,8 @@ pub fn encode_room(room: &RoomCheckpoint, out: &mut Vec<u8>) {
                 }
             });
         }
-        for (user, ban) in view.bans.iter() {
-            nested(e, 12, |e| {
-                e.text(1, user.as_str());
-                if let Some(until) = ban.until {
-                    e.number_some(2, until.0);
-                }
-                e.text(3, &ban.reason);
-            });
+        for ban in view.bans.values() {
+            nested(e, 12, |e| record::encode_ban(ban, e));
         }
         for (key, (id, digest)) in &view.gifts.by_key {
             nested(e, 13, |e| {
@@ -187,6 +187,18 @@ pub fn encode_room(room: &RoomCheckpoint, out: &mut Vec<u8>) {
         record::encode_totals(30, &view.likes, e);
         for (key, combo) in view.combos.open() {
             nested(e, 35, |e| encode_combo(key, combo, e));
+        }
+        for (user, purges) in &view.retracted.since {
+            for (from, upto) in purges {
+                nested(e, 50, |e| {
+                    e.text(1, user.as_str());
+                    e.number(2, from.0);
+                    e.number(3, upto.value());
+                });
+            }
+        }
+        for (id, reported) in &view.reports.events {
+            nested(e, 51, |e| encode_reported(*id, reported, e));
         }
     });
 }
@@ -218,11 +230,7 @@ pub fn decode_room(bytes: &[u8]) -> Result<RoomCheckpoint, Fault> {
         Ok((match_id, Arc::new(Ledger { lines: pairs(d, 2, decode_line)? })))
     })?;
     // What is empty stays the one that all rooms share.
-    let bans: BTreeMap<_, _> = pairs(&mut d, 12, |d| {
-        let user = user(d.text(1)?)?;
-        let until = d.number_some(2)?.map(Wall);
-        Ok((user.clone(), Ban { user, until, reason: d.text(3)?.into() }))
-    })?;
+    let bans: BTreeMap<_, _> = pairs(&mut d, 12, named_ban)?;
     if !bans.is_empty() {
         view.bans = Arc::new(bans);
     }
@@ -233,22 +241,62 @@ pub fn decode_room(bytes: &[u8]) -> Result<RoomCheckpoint, Fault> {
         let by_key = logged.into_iter().map(|(key, (id, digest, _))| (key, (id, digest))).collect();
         view.gifts = Arc::new(Gifts { by_key, by_id });
     }
-    let retracted = Retracted {
+    let mut retracted = Retracted {
         events: pairs(&mut d, 14, |d| Ok((event_id(d.number(1)?)?, event_id(d.number(2)?)?)))?,
         users: pairs(&mut d, 15, |d| Ok((user(d.text(1)?)?, event_id(d.number(2)?)?)))?,
         all: d.number_some(16)?.map(event_id).transpose()?,
+        since: BTreeMap::new(),
     };
-    if retracted != Retracted::default() {
-        view.retracted = Arc::new(retracted);
-    }
     view.wide = d.bool(17)?;
     view.likes = record::decode_totals(30, &mut d)?;
     let combos = pairs(&mut d, 35, decode_combo)?;
     if !combos.is_empty() {
         view.combos = Arc::new(Combos::of(combos));
     }
+    for (user, from, upto) in
+        repeated(&mut d, 50, |d| Ok((user(d.text(1)?)?, Wall(d.number(2)?), event_id(d.number(3)?)?)))?
+    {
+        retracted.since.entry(user).or_default().push((from, upto));
+    }
+    if retracted != Retracted::default() {
+        view.retracted = Arc::new(retracted);
+    }
+    let reports = Reports { events: pairs(&mut d, 51, decode_reported)? };
+    if !reports.events.is_empty() {
+        view.reports = Arc::new(reports);
+    }
     d.end()?;
     Ok(RoomCheckpoint { view })
+}
+
+fn encode_reported(id: EventId, reported: &Reported, e: &mut Encoder<'_>) {
+    e.number(1, id.value());
+    e.number(2, reported.first.0);
+    e.number(3, reported.last.0);
+    for user in &reported.users {
+        e.bytes_some(4, user.as_str().as_bytes());
+    }
+    for (reason, n) in &reported.reasons {
+        nested(e, 5, |e| {
+            e.text(1, reason);
+            e.number(2, u64::from(*n));
+        });
+    }
+}
+
+fn decode_reported(d: &mut Decoder<'_>) -> Result<(EventId, Reported), Broken> {
+    let id = event_id(d.number(1)?)?;
+    let (first, last) = (Wall(d.number(2)?), Wall(d.number(3)?));
+    let mut users = BTreeSet::new();
+    while let Some(name) = d.text_some(4)? {
+        users.insert(user(name)?);
+    }
+    let reasons = pairs(d, 5, |d| Ok((d.text(1)?.into(), d.number32(2)?)))?;
+    Ok((id, Reported { users, reasons, first, last }))
+}
+
+fn named_ban(d: &mut Decoder<'_>) -> Result<(UserId, Ban), Broken> {
+    record::decode_ban(d).map(|ban| (ban.user.clone(), ban))
 }
 
 fn encode_combo(key: &combos::Key, combo: &Combo, e: &mut Encoder<'_>) {

@@ -29,6 +29,9 @@ pub fn kind(record: &Record) -> Option<&'static str> {
         | Body::Room(_)
         | Body::Ban(_)
         | Body::Unban(_)
+        | Body::SiteBan(_)
+        | Body::SiteUnban(_)
+        | Body::Report(_)
         | Body::Audit(_)
         | Body::Wide(_)
         | Body::Narrow(_)
@@ -68,6 +71,9 @@ pub(crate) fn members(record: &Record, event: &mut Writer<'_>) {
         | Body::Room(_)
         | Body::Ban(_)
         | Body::Unban(_)
+        | Body::SiteBan(_)
+        | Body::SiteUnban(_)
+        | Body::Report(_)
         | Body::Audit(_)
         | Body::Wide(_)
         | Body::Narrow(_)
@@ -149,6 +155,7 @@ fn retract(body: &Retract, event: &mut Writer<'_>) {
     match &body.target {
         RetractTarget::Event(id) => event.number("target_event_id", id.value()),
         RetractTarget::User(user) => event.text("user_id", user.as_str()),
+        RetractTarget::Since(user, from) => event.text("user_id", user.as_str()).time("since_ts", *from),
         RetractTarget::All => event.bool("all", true),
     };
     event.text("reason", &body.reason);

@@ -25,6 +25,9 @@ pub fn kind(record: &Record) -> (&'static str, bool) {
         Body::Room(_) => ("room", true),
         Body::Ban(_) => ("ban", true),
         Body::Unban(_) => ("unban", true),
+        Body::SiteBan(_) => ("site_ban", true),
+        Body::SiteUnban(_) => ("site_unban", true),
+        Body::Report(_) => ("report", true),
         Body::Audit(_) => ("audit", true),
         Body::Wide(_) => ("wide", true),
         Body::Narrow(_) => ("narrow", true),
@@ -77,6 +80,9 @@ pub fn write_line(record: &Record, out: &mut Vec<u8>) {
         line.number("window", won.window.0).number("weight", u64::from(won.weight)).flag("by_right", won.by_right);
         line.text_if("addressee", won.addressee.as_ref().map(UserId::as_str));
     }
+    if let Body::Comment(comment) = &record.body {
+        line.flag("shadowed", comment.shadowed);
+    }
     if let Some(source) = &record.source {
         line.text("source_log", &source.log).number("source_id", source.id.value());
     }
@@ -95,16 +101,20 @@ fn control_members(body: &Body, line: &mut Writer<'_>) {
         Body::Room(room) => {
             line.with("settings", |out| write_settings(None, room, out));
         }
-        Body::Ban(ban) => {
+        Body::Ban(ban) | Body::SiteBan(ban) => {
             line.text("user_id", ban.user.as_str());
             match ban.until {
                 Some(at) => line.time("until_ts", at),
                 None => line.raw("until_ts", "null"),
             };
             line.text("reason", &ban.reason);
+            line.flag("shadow", ban.shadow);
         }
-        Body::Unban(user) => {
+        Body::Unban(user) | Body::SiteUnban(user) => {
             line.text("user_id", user.as_str());
+        }
+        Body::Report(report) => {
+            line.number("target_event_id", report.event.value()).text("reason", &report.reason);
         }
         Body::Audit(audit) => {
             line.text("what", &audit.what).text("justification", &audit.justification);
@@ -206,5 +216,17 @@ pub fn write_settings(id: Option<&RoomId>, room: &Room, out: &mut Vec<u8>) {
     settings.number("banner_rate", u64::from(room.banner_rate));
     settings.number("banner_seconds", u64::from(room.banner_seconds));
     settings.number("combo_seconds", u64::from(room.combo_seconds));
+    settings.bool("unique_comment", room.unique_comment).bool("emote_only", room.emote_only);
+    match &room.members_only {
+        Some(badge) => settings.text("members_only", badge),
+        None => settings.raw("members_only", "null"),
+    };
+    settings.with("pin_ends", |out| {
+        let mut ends = Writer::object(out);
+        for (id, until) in &room.pin_ends {
+            ends.time(&id.value().to_string(), *until);
+        }
+        ends.end();
+    });
     settings.number("version", room.version).end();
 }

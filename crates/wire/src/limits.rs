@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use grandstand_core::owner::view;
+use grandstand_core::refusals::ADDRESS;
 use grandstand_core::viewer::{resume, session};
-use grandstand_core::{likes, revision, rooms, slow_mode, text};
+use grandstand_core::{likes, reports, revision, rooms, slow_mode, text};
 
 pub const ROOM_ID_BYTES_MAX: usize = 128;
 pub const USER_ID_BYTES_MAX: usize = 64;
@@ -97,6 +98,11 @@ pub fn all() -> Vec<(&'static str, String)> {
         ("streams of a user", STREAMS_PER_USER.to_string()),
         ("streams of an IPv4 address or IPv6 /64", STREAMS_PER_ADDRESS.to_string()),
         ("comments of a user (default)", format!("{USER_RATE}/s, burst {USER_BURST}")),
+        (
+            "comments of an address at a door, not loopback",
+            format!("{}/s, burst {}", ADDRESS.per_second, ADDRESS.burst),
+        ),
+        ("reports of a user in a room", format!("{}/s, burst {}", reports::RATE.per_second, reports::RATE.burst)),
         ("comments of a room (default)", format!("{ROOM_RATE}/s")),
         ("likes of an operation", LIKES_PER_OP_MAX.to_string()),
         (

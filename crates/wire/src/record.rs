@@ -20,6 +20,7 @@ use grandstand_core::record::{
     Audience, Audit, Ban, Banner, BannerGift, Body, ComboUpdate, Comment, Config, Crowd, Gift, Lane, Policy, Record,
     Retract, RetractTarget, Room, RoomState, Score, ScoreKind, ScoreState, Source, Tally, Verdict, Won,
 };
+use grandstand_core::reports::Report;
 use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::sampler::switch::Sampling;
 use grandstand_core::sampler::{Preset, Rules, Weights};
@@ -328,7 +329,10 @@ const KIND_TALLY: u64 = 14;
 const KIND_BANNER: u64 = 15;
 const KIND_BANNER_END: u64 = 16;
 const KIND_COMBO: u64 = 17;
-const KIND_LAST: u64 = KIND_COMBO;
+const KIND_SITE_BAN: u64 = 21;
+const KIND_SITE_UNBAN: u64 = 22;
+const KIND_REPORT: u64 = 23;
+const KIND_LAST: u64 = KIND_REPORT;
 
 fn kind_of(body: &Body) -> u64 {
     match body {
@@ -348,6 +352,9 @@ fn kind_of(body: &Body) -> u64 {
         Body::Banner(_) => KIND_BANNER,
         Body::BannerEnd(_) => KIND_BANNER_END,
         Body::Combo(_) => KIND_COMBO,
+        Body::SiteBan(_) => KIND_SITE_BAN,
+        Body::SiteUnban(_) => KIND_SITE_UNBAN,
+        Body::Report(_) => KIND_REPORT,
         Body::Erased => KIND_ERASED,
     }
 }
@@ -370,6 +377,7 @@ fn encode_body(body: &Body, e: &mut Encoder<'_>) {
                 e.text(9, won.addressee.as_ref().map_or("", UserId::as_str));
                 e.number(10, u64::from(won.of));
             }
+            e.bool(13, c.shadowed);
         }
         Body::Score(s) => {
             e.text(1, s.match_id.as_str());
@@ -403,10 +411,13 @@ fn encode_body(body: &Body, e: &mut Encoder<'_>) {
         Body::Retract(r) => {
             match &r.target {
                 RetractTarget::Event(id) => e.number(1, id.value()),
-                RetractTarget::User(user) => e.text(2, user.as_str()),
+                RetractTarget::User(user) | RetractTarget::Since(user, _) => e.text(2, user.as_str()),
                 RetractTarget::All => e.bool(3, true),
             }
             e.text(4, &r.reason);
+            if let RetractTarget::Since(_, from) = &r.target {
+                e.number_some(5, from.0);
+            }
         }
         Body::Config(c) => {
             if let Some(title) = &c.title {
@@ -432,14 +443,12 @@ fn encode_body(body: &Body, e: &mut Encoder<'_>) {
             }
         }
         Body::Room(room) => encode_room(room, e),
-        Body::Ban(b) => {
-            e.text(1, b.user.as_str());
-            if let Some(until) = b.until {
-                e.number_some(2, until.0);
-            }
-            e.text(3, &b.reason);
+        Body::Ban(ban) | Body::SiteBan(ban) => encode_ban(ban, e),
+        Body::Unban(user) | Body::SiteUnban(user) => e.text(1, user.as_str()),
+        Body::Report(report) => {
+            e.number(1, report.event.value());
+            e.text(2, &report.reason);
         }
-        Body::Unban(user) => e.text(1, user.as_str()),
         Body::Audit(a) => {
             e.text(1, &a.what);
             e.text(2, &a.justification);
@@ -573,6 +582,17 @@ pub(crate) fn encode_room(room: &Room, e: &mut Encoder<'_>) {
             e.number_some(field, u64::from(value));
         }
     }
+    e.bool(50, room.unique_comment);
+    e.bool(51, room.emote_only);
+    if let Some(badge) = &room.members_only {
+        e.bytes_some(52, badge.as_bytes());
+    }
+    for (id, until) in &room.pin_ends {
+        nested(e, 53, |e| {
+            e.number(1, id.value());
+            e.number(2, until.0);
+        });
+    }
 }
 
 /// What is as in any room is not written.
@@ -632,6 +652,24 @@ fn decode_rules(d: &mut Decoder<'_>) -> Result<Rules, Broken> {
                 badges
             },
         },
+    })
+}
+
+pub(crate) fn encode_ban(ban: &Ban, e: &mut Encoder<'_>) {
+    e.text(1, ban.user.as_str());
+    if let Some(until) = ban.until {
+        e.number_some(2, until.0);
+    }
+    e.text(3, &ban.reason);
+    e.bool(4, ban.shadow);
+}
+
+pub(crate) fn decode_ban(d: &mut Decoder<'_>) -> Result<Ban, Broken> {
+    Ok(Ban {
+        user: UserId::parse(d.text(1)?).ok_or("user")?,
+        until: d.number_some(2)?.map(Wall),
+        reason: d.text(3)?.into(),
+        shadow: d.bool(4)?,
     })
 }
 
@@ -701,7 +739,8 @@ fn decode_body(kind: u64, revision: u32, bytes: &[u8]) -> Result<Body, Broken> {
                     of: d.number32(10)?,
                 })),
             };
-            Body::Comment(Comment { display, badges: badges.into(), text, reply_to, won })
+            let shadowed = d.bool(13)?;
+            Body::Comment(Comment { display, badges: badges.into(), text, reply_to, won, shadowed })
         }
         KIND_SCORE => Body::Score(Score {
             match_id: Key::parse(d.text(1)?).ok_or("match_id")?,
@@ -734,7 +773,13 @@ fn decode_body(kind: u64, revision: u32, bytes: &[u8]) -> Result<Body, Broken> {
                 (None, None, true) => RetractTarget::All,
                 _ => return Err("target"),
             };
-            Body::Retract(Retract { target, reason: d.text(4)?.into() })
+            let reason = d.text(4)?.into();
+            let target = match (target, d.number_some(5)?) {
+                (target, None) => target,
+                (RetractTarget::User(user), Some(from)) => RetractTarget::Since(user, Wall(from)),
+                _ => return Err("target"),
+            };
+            Body::Retract(Retract { target, reason })
         }
         KIND_CONFIG => {
             let title = d.text_some(1)?.map(Arc::from);
@@ -759,12 +804,13 @@ fn decode_body(kind: u64, revision: u32, bytes: &[u8]) -> Result<Body, Broken> {
             Body::Config(Config { title, state, slow_mode_seconds, until_ts, moderation_policy, pinned, sampled, cap })
         }
         KIND_ROOM => Body::Room(Arc::new(decode_room(&mut d)?)),
-        KIND_BAN => Body::Ban(Ban {
-            user: UserId::parse(d.text(1)?).ok_or("user")?,
-            until: d.number_some(2)?.map(Wall),
-            reason: d.text(3)?.into(),
-        }),
+        KIND_BAN => Body::Ban(decode_ban(&mut d)?),
+        KIND_SITE_BAN => Body::SiteBan(decode_ban(&mut d)?),
+        KIND_REPORT => {
+            Body::Report(Report { event: EventId::new(d.number(1)?).ok_or("event")?, reason: d.text(2)?.into() })
+        }
         KIND_UNBAN => Body::Unban(UserId::parse(d.text(1)?).ok_or("user")?),
+        KIND_SITE_UNBAN => Body::SiteUnban(UserId::parse(d.text(1)?).ok_or("user")?),
         KIND_WIDE => Body::Wide(Crowd { rate: d.number32(1)?, viewers: d.number(2)? }),
         KIND_NARROW => Body::Narrow(Crowd { rate: d.number32(1)?, viewers: d.number(2)? }),
         KIND_TALLY => Body::Tally(decode_tally(&mut d)?),
@@ -841,6 +887,21 @@ pub(crate) fn decode_room(d: &mut Decoder<'_>) -> Result<Room, Broken> {
         banner_rate: or_default(d, 37, banners::ROOM_RATE)?,
         banner_seconds: or_default(d, 38, banners::GIFT_SECONDS)?,
         combo_seconds: or_default(d, 39, combos::SECONDS)?,
+        unique_comment: d.bool(50)?,
+        emote_only: d.bool(51)?,
+        members_only: d.text_some(52)?.map(Arc::from),
+        pin_ends: {
+            let mut ends: Vec<(EventId, Wall)> = Vec::new();
+            while let Some(bytes) = d.bytes_some(53)? {
+                let mut inner = Decoder::new(bytes);
+                ends.push((EventId::new(inner.number(1)?).ok_or("a pin")?, Wall(inner.number(2)?)));
+                inner.end()?;
+            }
+            if !ends.windows(2).all(|pair| pair[0].0 < pair[1].0) {
+                return Err("the order of pins");
+            }
+            ends.into_iter().collect()
+        },
     })
 }
 

@@ -68,6 +68,9 @@ fn lived() -> RoomCheckpoint {
     let take_back = |target| Body::Retract(Retract { target, reason: "spam".into() });
     live(&mut view, take_back(RetractTarget::Event(comments[1])));
     live(&mut view, take_back(RetractTarget::User(UserId::parse("somebody").unwrap())));
+    for ts in [1_779_048_000_000, 1_779_048_500_000] {
+        live(&mut view, take_back(RetractTarget::Since(UserId::parse("purged").unwrap(), Wall(ts))));
+    }
     let pin = Room { pinned: vec![comments[2]], ..Room::fresh("pinned") };
     let matches = view.settings.matches.clone();
     live(&mut view, Body::Room(Arc::new(Room { matches, ..pin })));

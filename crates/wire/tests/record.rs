@@ -12,6 +12,7 @@ use grandstand_core::record::{
     Audience, Audit, Ban, Banner, BannerGift, Body, ComboUpdate, Comment, Config, Crowd, Gift, Policy, Record, Retract,
     RetractTarget, Room, RoomState, Score, ScoreKind, ScoreState, Source, Tally, Verdict, Won,
 };
+use grandstand_core::reports::Report;
 use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::sampler::switch::Sampling;
 use grandstand_core::sampler::{Preset, Rules, Weights};
@@ -155,12 +156,12 @@ fn wall() -> impl Strategy<Value = Wall> {
 
 fn comment() -> impl Strategy<Value = Body> {
     let won = option::of((any::<(u64, u32, u32, u32, bool)>(), option::of(user())));
-    (text(), vec(text(), 0..4), text(), option::of(event_id()), won).prop_map(
-        |(display, badges, text, reply_to, won)| {
+    (text(), vec(text(), 0..4), text(), option::of(event_id()), won, any::<bool>()).prop_map(
+        |(display, badges, text, reply_to, won, shadowed)| {
             let won = won.map(|((window, of, weight, repeats, by_right), addressee)| {
                 Box::new(Won { window: WindowNumber(window), of, weight, repeats, by_right, addressee })
             });
-            Body::Comment(Comment { display, badges: badges.into(), text, reply_to, won })
+            Body::Comment(Comment { display, badges: badges.into(), text, reply_to, won, shadowed })
         },
     )
 }
@@ -223,10 +224,20 @@ fn combo() -> impl Strategy<Value = Body> {
     )
 }
 
+fn ban() -> impl Strategy<Value = Ban> {
+    (user(), option::of(wall()), text(), any::<bool>()).prop_map(|(user, until, reason, shadow)| Ban {
+        user,
+        until,
+        reason,
+        shadow,
+    })
+}
+
 fn retract() -> impl Strategy<Value = Body> {
     let target = prop_oneof![
         event_id().prop_map(RetractTarget::Event),
         user().prop_map(RetractTarget::User),
+        (user(), wall()).prop_map(|(user, from)| RetractTarget::Since(user, from)),
         Just(RetractTarget::All)
     ];
     (target, text()).prop_map(|(target, reason)| Body::Retract(Retract { target, reason }))
@@ -278,49 +289,55 @@ fn settings() -> impl Strategy<Value = Body> {
     let times = (option::of(wall()), any::<Option<u32>>(), (rules(), any::<u32>()));
     let amounts = btree_map("[A-Z]{1,4}".prop_map(Into::into), any::<u64>(), 0..4);
     let banners = (vec(text(), 0..4), amounts, any::<(u32, u32, u32)>());
-    (text(), select(&RoomState::ALL[..]), select(&Policy::ALL[..]), flags, numbers, lists, times, banners).prop_map(
-        |(
-            title,
-            state,
-            policy,
-            flags,
-            n,
-            (matches, pinned),
-            (slow_mode_until, comment_age_ms, (sampling, like_rate)),
-            banners,
-        )| {
-            Body::Room(
-                Room {
-                    title,
-                    state: state.0,
-                    matches,
-                    anonymous_view: flags.0,
-                    anonymous_publish: flags.1,
-                    listed: flags.2,
-                    rate: n.0,
-                    user_rate: n.1,
-                    user_burst: n.2,
-                    like_rate,
-                    merge_ms: n.3,
-                    comment_age_ms,
-                    resume_window_seconds: n.4,
-                    retention_days: n.5,
-                    slow_mode_seconds: n.6,
-                    slow_mode_until,
-                    moderation_policy: policy.0,
-                    pinned,
-                    sampling,
-                    banner_items: banners.0,
-                    banner_amounts: banners.1,
-                    banner_rate: banners.2.0,
-                    banner_seconds: banners.2.1,
-                    combo_seconds: banners.2.2,
-                    version: n.7,
-                }
-                .into(),
-            )
-        },
-    )
+    let asks = (any::<bool>(), any::<bool>(), option::of(text()), btree_map(event_id(), wall(), 0..3));
+    (text(), select(&RoomState::ALL[..]), select(&Policy::ALL[..]), flags, numbers, lists, times, (banners, asks))
+        .prop_map(
+            |(
+                title,
+                state,
+                policy,
+                flags,
+                n,
+                (matches, pinned),
+                (slow_mode_until, comment_age_ms, (sampling, like_rate)),
+                (banners, asks),
+            )| {
+                Body::Room(
+                    Room {
+                        title,
+                        state: state.0,
+                        matches,
+                        anonymous_view: flags.0,
+                        anonymous_publish: flags.1,
+                        listed: flags.2,
+                        rate: n.0,
+                        user_rate: n.1,
+                        user_burst: n.2,
+                        like_rate,
+                        merge_ms: n.3,
+                        comment_age_ms,
+                        resume_window_seconds: n.4,
+                        retention_days: n.5,
+                        slow_mode_seconds: n.6,
+                        slow_mode_until,
+                        moderation_policy: policy.0,
+                        pinned,
+                        sampling,
+                        banner_items: banners.0,
+                        banner_amounts: banners.1,
+                        banner_rate: banners.2.0,
+                        banner_seconds: banners.2.1,
+                        combo_seconds: banners.2.2,
+                        unique_comment: asks.0,
+                        emote_only: asks.1,
+                        members_only: asks.2,
+                        pin_ends: asks.3,
+                        version: n.7,
+                    }
+                    .into(),
+                )
+            },
+        )
 }
 
 fn tally() -> impl Strategy<Value = Body> {
@@ -349,7 +366,10 @@ fn body() -> impl Strategy<Value = Body> {
         settings(),
         any::<(u32, u64)>().prop_map(|(rate, viewers)| Body::Wide(Crowd { rate, viewers })),
         any::<(u32, u64)>().prop_map(|(rate, viewers)| Body::Narrow(Crowd { rate, viewers })),
-        (user(), option::of(wall()), text()).prop_map(|(user, until, reason)| Body::Ban(Ban { user, until, reason })),
+        ban().prop_map(Body::Ban),
+        ban().prop_map(Body::SiteBan),
+        user().prop_map(Body::SiteUnban),
+        (event_id(), text()).prop_map(|(event, reason)| Body::Report(Report { event, reason })),
         user().prop_map(Body::Unban),
         (text(), text()).prop_map(|(what, justification)| Body::Audit(Audit { what, justification })),
         tally(),

@@ -68,7 +68,7 @@ function comment(room, c) {
 
 function retract(room, r) {
   const hits = (e) => e.type === 'comment' && (r.all === true || e.id === r.target_event_id
-    || (r.user_id !== undefined && e.user?.id === r.user_id));
+    || (r.user_id !== undefined && e.user?.id === r.user_id && (r.since_ts === undefined || e.ts >= r.since_ts)));
   if (r.target_event_id !== undefined) room.retracted.add(r.target_event_id);
   for (const e of room.entries) {
     if (hits(e)) { e.retracted = true; e.body = ''; e.reason = r.reason; e.version = (e.version ?? 0) + 1; }

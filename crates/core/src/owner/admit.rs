@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
 
 use crate::claims::Hold;
-use crate::dedupe::{Found, Road};
+use crate::dedupe::{self, Found, Road};
 use crate::ids::EventId;
 use crate::owner::answer::{Answer, Output};
 use crate::owner::command::{Command, Publish, Standing, Tag};
@@ -18,6 +18,7 @@ use crate::record::{Policy, Room, RoomState, Verdict};
 use crate::reject::{Code, Reject};
 use crate::routing::partition_of_raw;
 use crate::slow_mode::SlowMode;
+use crate::speech;
 use crate::time::{Mono, Wall};
 
 impl Owner {
@@ -75,6 +76,11 @@ impl Owner {
             self.slow_ends.remove(&(end, at));
             self.waiting.push_back(Waiting::SlowModeEnd { at, end });
         }
+        while let Some(&(end, at)) = self.pin_ends.first().filter(|(end, _)| *end <= log_now) {
+            self.pin_ends.remove(&(end, at));
+            self.slots[at].pin_end = None;
+            self.waiting.push_back(Waiting::PinEnd { at });
+        }
         self.queue_combos(log_now);
         self.on_wide_deadline(now);
     }
@@ -86,7 +92,7 @@ impl Owner {
         let author = &publish.author;
         let is_wide = self.slots[at].is_wide();
         let (settings, slow_mode, policy_version) = match &self.slots[at].view {
-            Some(view) if view.is_banned(&author.user, log_now) => return Err(banned()),
+            _ if self.is_silenced(at, &author.user, log_now) => return Err(banned()),
             Some(view) => (view.settings.clone(), view.slow_mode(), view.policy_version),
             None => (fresh_room(&publish.room), SlowMode { seconds: 0, until: None }, 1),
         };
@@ -119,6 +125,18 @@ impl Owner {
         }
         let user_limit = Limit { per_second: settings.user_rate, burst: settings.user_burst };
         let standing = author.standing;
+        if standing == Standing::Viewer {
+            speech::check(&settings, &publish.text, author.badges.iter().map(|b| &**b)).map_err(Answer::Reject)?;
+            let again = match settings.unique_comment {
+                true if user.claims.says(digest) => Some(dedupe::WINDOW),
+                true => user.keys.said(digest, log_now),
+                false => None,
+            };
+            if let Some(wait) = again {
+                let text = "the same was said within ten minutes, and this room takes nothing twice";
+                return Err(Answer::Reject(Reject::after(Code::NotUnique, text, wait)));
+            }
+        }
         if standing == Standing::Viewer
             && let Some(wait) = user.slow.wait(slow_mode, log_now)
         {
@@ -195,6 +213,8 @@ impl Owner {
                 self.room_for_use(&gift.room)?;
             }
             Command::Banner(_) | Command::BannerEnd { .. } => {}
+            Command::SiteBan { .. } | Command::SiteUnban { .. } => {}
+            Command::Report(report) => self.check_report(report)?,
             Command::Ban { room, .. } | Command::Unban { room, .. } | Command::Retract { room, .. } => {
                 self.room_for_use(room)?;
             }
@@ -251,6 +271,6 @@ fn conflict() -> Answer {
     Answer::Reject(Reject::new(Code::IdempotencyConflict, "another comment was sent with this client_msg_id"))
 }
 
-fn overloaded(wait: Duration) -> Answer {
+pub(super) fn overloaded(wait: Duration) -> Answer {
     Answer::Reject(Reject::after(Code::Overloaded, "too much is under way", wait))
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::ids::EventId;
 use crate::names::{ClientMsgId, RoomId, UserId};
-use crate::record::{Audit, Gift, RetractTarget};
+use crate::record::{Audit, Ban, Gift, RetractTarget};
+use crate::reports::Report;
 use crate::revision::ScoreIn;
 use crate::rooms::RoomChange;
-use crate::time::Wall;
 
 /// The caller's own token for one command; comes back in its answer. Unique among unanswered commands.
 pub type Tag = u64;
@@ -17,6 +17,7 @@ pub type Tag = u64;
 pub enum Command {
     Publish(Publish),
     React(React),
+    Report(ReportIn),
     Score(ScoreIn),
     Gift(GiftIn),
     /// An operator's notice to the whole site, and its end before its time.
@@ -32,12 +33,21 @@ pub enum Command {
         change: RoomChange,
         if_version: Option<u64>,
     },
-    /// `until` is log time; `None` = until lifted.
+    /// With a purge, what the user said in the time before it is taken back.
     Ban {
         room: RoomId,
+        ban: Ban,
+        purge: Option<Duration>,
+    },
+    /// The same in every room.
+    SiteBan {
+        by: UserId,
+        ban: Ban,
+        purge: Option<Duration>,
+    },
+    SiteUnban {
+        by: UserId,
         user: UserId,
-        until: Option<Wall>,
-        reason: Arc<str>,
     },
     Unban {
         room: RoomId,
@@ -73,6 +83,13 @@ pub struct React {
     pub room: RoomId,
     pub user: UserId,
     pub target: EventId,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReportIn {
+    pub room: RoomId,
+    pub user: UserId,
+    pub report: Report,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]

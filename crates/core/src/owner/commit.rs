@@ -25,6 +25,8 @@ pub(super) struct Flight {
     pub likes: Sealed,
     /// Winners of wide rooms in it, in order.
     pub winners: Vec<(usize, Standing)>,
+    /// What of shadow-banned users stands in it, as it was said.
+    pub apart: Vec<(usize, Arc<Record>)>,
 }
 
 /// What one command is told when its batch is durable.
@@ -85,6 +87,7 @@ impl Owner {
             self.index_room(at, &[], None);
         }
         self.stand_again(flight.winners);
+        self.wait_apart(flight.apart);
         for settle in flight.settles {
             let answer = match settle.answer {
                 answer @ Answer::Published { .. } if planted(2) => answer,

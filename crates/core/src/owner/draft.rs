@@ -37,6 +37,10 @@ pub(super) struct Draft {
     pub site: Option<Site>,
     /// Winners of wide rooms in this batch, in order, and by what they were said under.
     pub winners: Vec<(usize, Standing)>,
+    /// What of shadow-banned users stands in it, as it was said.
+    pub apart: Vec<(usize, Arc<Record>)>,
+    /// Reports in it.
+    pub reports: crate::owner::reports::Drafted,
     pub won: BTreeMap<(usize, EventId), EventId>,
 }
 
@@ -158,6 +162,7 @@ impl Owner {
             Body::Gift(_) | Body::Retract(_) => {
                 view.pseq = pseq;
                 view.as_of = record.event_id().position();
+                view.policy_version += u32::from(matches!(record.body, Body::Retract(_)));
                 view.take_combo(&record);
             }
             _ => view.apply(&record),
@@ -197,7 +202,12 @@ impl Owner {
         });
         let view = draft.views.get_mut(&at).expect("a private record is of a drafted room");
         match &record.body {
-            Body::Retract(_) => view.as_of = record.event_id().position(),
+            Body::Retract(_) => {
+                view.as_of = record.event_id().position();
+                view.policy_version += 1;
+            }
+            // As above.
+            Body::Report(_) => view.as_of = record.event_id().position(),
             Body::Gift(_) => {
                 // As above.
                 view.as_of = record.event_id().position();

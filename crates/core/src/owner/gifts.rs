@@ -33,7 +33,7 @@ impl Owner {
             }
             return Ok(Answer::Gift { event_id, duplicate: true, banner: BannerFate::Unsaid });
         }
-        if is_banned {
+        if is_banned || self.drafted_site(draft).is_banned(&gift.user, ts) {
             return Err(banned());
         }
         closed?;
@@ -139,7 +139,7 @@ impl Owner {
     }
 
     /// The site's banners as this batch leaves them so far.
-    fn drafted_site<'a>(&self, draft: &'a mut Draft) -> &'a mut Site {
+    pub(super) fn drafted_site<'a>(&self, draft: &'a mut Draft) -> &'a mut Site {
         draft.site.get_or_insert_with(|| self.site.clone())
     }
 

@@ -201,7 +201,9 @@ impl Owner {
             for (user, n) in users {
                 if !counts {
                     counting.uncounted.kind += u64::from(*n);
-                } else if view.is_banned(user, draft.ts) {
+                } else if view.is_banned(user, draft.ts)
+                    || draft.site.as_ref().unwrap_or(&self.site).is_banned(user, draft.ts)
+                {
                     counting.uncounted.banned += u64::from(*n);
                 } else {
                     let taken = counting.meter.take_upto((&likes.room, user), *n, limit, since, now);

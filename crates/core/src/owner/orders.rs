@@ -143,6 +143,14 @@ impl Owner {
         }
     }
 
+    pub(super) fn seal_pin_end(&self, draft: &mut Draft, at: usize) {
+        let Some(view) = draft.views.get(&at).or(self.slots[at].view.as_ref()) else { return };
+        let settings = view.settings.clone();
+        let end = RoomChange { end_pins: true, ..RoomChange::default() };
+        let changed = self.change_room(draft, at, &settings, &end);
+        assert!(changed.is_ok(), "a pin may always end");
+    }
+
     pub(super) fn seal_unban(&self, draft: &mut Draft, room: RoomId, user: UserId) -> Result<Answer, Answer> {
         let (_, view) = self.drafted_for_use(draft, &room)?;
         if !view.bans.contains_key(&user) {

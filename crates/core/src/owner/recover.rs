@@ -13,7 +13,7 @@ use crate::owner::checkpoint::{LogCheckpoint, RoomCheckpoint};
 use crate::owner::view::RoomView;
 use crate::planted::planted;
 use crate::reader::{Reader, Reading};
-use crate::record::{Body, Record};
+use crate::record::{Body, Record, RetractTarget};
 
 impl Owner {
     /// Takes the log's place from a checkpoint. Before anything is replayed.
@@ -25,6 +25,9 @@ impl Owner {
         self.counting.restore(checkpoint.senders);
         if !planted(51) {
             self.site = checkpoint.site;
+        }
+        if planted(94) {
+            self.site.bans = Arc::default();
         }
     }
 
@@ -82,6 +85,13 @@ impl Owner {
             return self.take_tally(tally, record.ts);
         }
         self.site.take(record);
+        if let Body::SiteBan(ban) = &record.body
+            && !ban.shadow
+        {
+            for at in 0..self.slots.len() {
+                self.take_from_window(at, &RetractTarget::User(ban.user.clone()));
+            }
+        }
         let Some(room) = &record.room else { return };
         let at = self.slot_of(room);
         if keys {
@@ -127,6 +137,14 @@ impl Owner {
         }
         if let Some(end) = view.settings.slow_mode_until.filter(|_| view.settings.slow_mode_seconds > 0) {
             self.slow_ends.insert((end, at));
+        }
+        let pin_end = view.settings.pin_ends.values().min().copied();
+        if pin_end != slot.pin_end {
+            if let Some(old) = slot.pin_end {
+                self.pin_ends.remove(&(old, at));
+            }
+            self.pin_ends.extend(pin_end.map(|end| (end, at)));
+            self.slots[at].pin_end = pin_end;
         }
     }
 

@@ -4,7 +4,7 @@
 //! batch already holds. A batch's effects exist only in its [`Draft`]s until the commit returns; the draft is then thrown
 //! away and the records are taken in like any others.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::names::{ClientMsgId, UserId};
@@ -16,7 +16,7 @@ use crate::owner::commit::{Flight, Settle};
 use crate::owner::draft::Draft;
 use crate::owner::likes::Sealed;
 use crate::planted::planted;
-use crate::record::{Audience, Audit, Ban, Body, Comment as CommentBody, Policy, Record, Verdict, count_winners};
+use crate::record::{Audience, Audit, Body, Comment as CommentBody, Policy, Record, Verdict, count_winners};
 use crate::time::{Mono, Wall};
 
 /// A command that has passed the door.
@@ -30,6 +30,10 @@ pub(super) enum Waiting {
     SlowModeEnd {
         at: usize,
         end: Wall,
+    },
+    /// A pin's end has come; viewers are told.
+    PinEnd {
+        at: usize,
     },
     /// Something of the room's combos is to be told.
     Combos {
@@ -101,6 +105,8 @@ impl Owner {
             site: None,
             retracts: BTreeMap::new(),
             winners: Vec::new(),
+            apart: Vec::new(),
+            reports: BTreeSet::new(),
             won: BTreeMap::new(),
         };
         // What an owner before this one may still have written is read with the start of the epoch: nothing that this one
@@ -115,13 +121,16 @@ impl Owner {
         let mut later = VecDeque::new();
         for one in waiting.drain(..) {
             match one {
-                Waiting::SlowModeEnd { .. } | Waiting::Combos { .. } if is_first => later.push_back(one),
+                Waiting::SlowModeEnd { .. } | Waiting::PinEnd { .. } | Waiting::Combos { .. } if is_first => {
+                    later.push_back(one)
+                }
                 Waiting::Comment(comment) => self.seal_comment(&mut draft, comment),
                 Waiting::Other { tag, command } => {
                     let answer = self.seal_other(&mut draft, command);
                     draft.settles.push(Settle { tag, answer: answer.unwrap_or_else(|reject| reject), held: None });
                 }
                 Waiting::SlowModeEnd { at, end } => self.seal_slow_mode_end(&mut draft, at, end),
+                Waiting::PinEnd { at } => self.seal_pin_end(&mut draft, at),
                 Waiting::Combos { at } => self.seal_combos(&mut draft, at),
             }
         }
@@ -129,7 +138,7 @@ impl Owner {
         self.waiting = waiting;
         // Last: what the same batch says of bans and rooms holds for the likes in it.
         let likes = if tally && !is_first { self.seal_likes(&mut draft, now) } else { Sealed::default() };
-        let Draft { records, settles, winners, .. } = draft;
+        let Draft { records, settles, winners, apart, .. } = draft;
         let mut records = records;
         count_winners(&mut records);
         if records.is_empty() {
@@ -147,7 +156,7 @@ impl Owner {
                 self.out.push_back(super::answer::Output::Answer { tag, answer });
             }
         }
-        self.flight = Some(Flight { records: records.clone(), settles, likes, winners });
+        self.flight = Some(Flight { records: records.clone(), settles, likes, winners, apart });
         Some(records)
     }
 
@@ -158,9 +167,10 @@ impl Owner {
             Command::Banner(banner) => self.seal_banner(draft, banner),
             Command::BannerEnd { by, id } => Ok(self.seal_banner_end(draft, by, id)),
             Command::PutRoom { room, change, if_version } => self.seal_room(draft, room, change, if_version),
-            Command::Ban { room, user, until, reason } => {
-                self.log_private(draft, &room, Body::Ban(Ban { user, until, reason }))
-            }
+            Command::Ban { room, ban, purge } => self.seal_ban(draft, &room, ban, purge),
+            Command::Report(report) => self.seal_report(draft, report),
+            Command::SiteBan { by, ban, purge } => self.seal_site_ban(draft, by, ban, purge),
+            Command::SiteUnban { by, user } => Ok(self.seal_site_unban(draft, by, user)),
             Command::Unban { room, user } => self.seal_unban(draft, room, user),
             Command::Retract { room, target, reason } => self.seal_retract(draft, room, target, reason),
             Command::Audited { by, audit, command } => self.seal_audited(draft, by, audit, *command),
@@ -195,9 +205,10 @@ impl Owner {
         self.make_room_if_missing(draft, at);
         let view = draft.views.get(&at).or(self.slots[at].view.as_ref()).expect("the room was made above");
         let author = publish.author;
-        if view.is_banned(&author.user, draft.ts) && !planted(6) {
+        if self.is_banned_in(draft, at, &author.user) && !planted(6) {
             return Err(banned());
         }
+        let shadowed = self.is_shadowed_in(draft, at, &author.user);
         may_comment(&view.settings)?;
         let wide = view.wide;
         if !wide {
@@ -215,8 +226,12 @@ impl Owner {
         let record = draft.push(Some(&room), |r| {
             r.user = Some(author.user);
             r.client_msg_id = Some(publish.client_msg_id);
-            // In a wide room it is kept as it was said, for the window.
-            r.audience = if wide { Audience::Nobody } else { Audience::Everyone };
+            r.audience = match (wide, shadowed && !planted(91)) {
+                // In a wide room it is kept as it was said, for the window.
+                (true, _) => Audience::Nobody,
+                (false, true) => Audience::Author,
+                (false, false) => Audience::Everyone,
+            };
             r.verdict = verdict;
             r.policy_version = version;
             r.body = Body::Comment(CommentBody {
@@ -225,6 +240,7 @@ impl Owner {
                 text: publish.text,
                 reply_to: publish.reply_to,
                 won: None,
+                shadowed,
             });
         });
         Ok(match wide {

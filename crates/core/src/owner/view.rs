@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use crate::bans;
 use crate::combos::{self, Combos};
 use crate::dedupe;
 use crate::ids::{EventId, Position, Pseq};
@@ -14,6 +15,7 @@ use crate::likes::{self, Totals};
 use crate::names::{Key, RoomId, UserId};
 use crate::planted::planted;
 use crate::record::{Audience, Ban, Body, Lane, Record, RetractTarget, Room};
+use crate::reports::Reports;
 use crate::revision::{CurrentScore, Ledger};
 use crate::slow_mode::SlowMode;
 use crate::time::Wall;
@@ -22,6 +24,10 @@ use crate::time::Wall;
 pub const RECENT_MAX: usize = 50;
 /// Retracted events remembered one by one; older ones are beyond what is served.
 pub const RETRACTED_MAX: usize = 65_536;
+/// Purges of one user remembered by themselves; of more, the two oldest are taken for one that reaches from one to the other.
+pub const PURGES_MAX: usize = 8;
+/// Bans of a room in force at one time. One more is refused.
+pub const BANS_MAX: usize = 16_384;
 /// Gift keys remembered however old they are, the oldest going first.
 pub const GIFTS_KEPT: usize = 65_536;
 /// Keys of the last ten minutes alone may be as many: 218 gifts a second. A room that had more is told to wait, so that no
@@ -41,7 +47,8 @@ pub struct RoomView {
     pub last_event: Position,
     /// The newest priority number given.
     pub pseq: Pseq,
-    /// Grows by one when the moderation policy changes.
+    /// Grows by one with each change of the moderation policy, each retract and each ban: what was judged before is judged anew
+    /// where a verdict counts, and no copy of the room from before it is taken for its newest.
     pub policy_version: u32,
     /// Comments go through its window.
     pub wide: bool,
@@ -59,6 +66,7 @@ pub struct RoomView {
     pub gifts: Arc<Gifts>,
     pub combos: Arc<Combos>,
     pub retracted: Arc<Retracted>,
+    pub reports: Arc<Reports>,
     /// Likes ever given, by kind.
     pub likes: Totals,
 }
@@ -96,6 +104,7 @@ struct Nothing {
     gifts: Arc<Gifts>,
     combos: Arc<Combos>,
     retracted: Arc<Retracted>,
+    reports: Arc<Reports>,
 }
 
 static NOTHING: LazyLock<Nothing> = LazyLock::new(|| Nothing {
@@ -103,6 +112,7 @@ static NOTHING: LazyLock<Nothing> = LazyLock::new(|| Nothing {
     gifts: Arc::default(),
     combos: Arc::default(),
     retracted: Arc::default(),
+    reports: Arc::default(),
 });
 
 /// What may no longer be shown.
@@ -112,6 +122,9 @@ pub struct Retracted {
     pub events: BTreeMap<EventId, EventId>,
     /// Every comment of the user up to this event.
     pub users: BTreeMap<UserId, EventId>,
+    /// What the user said from this log time on up to this event: at most [`PURGES_MAX`], the later the times the later the
+    /// events.
+    pub since: BTreeMap<UserId, Vec<(Wall, EventId)>>,
     /// Every comment up to this event.
     pub all: Option<EventId>,
 }
@@ -135,13 +148,15 @@ impl RoomView {
             gifts: NOTHING.gifts.clone(),
             combos: NOTHING.combos.clone(),
             retracted: NOTHING.retracted.clone(),
+            reports: NOTHING.reports.clone(),
             likes: Totals::default(),
         }
     }
 
-    /// A copy for who asks nothing of gifts: it does not make the owner copy them with each change.
+    /// A copy for who asks nothing of gifts and reports: it does not make the owner copy them with each change.
     pub fn without_gifts(&self) -> RoomView {
-        RoomView { gifts: NOTHING.gifts.clone(), combos: NOTHING.combos.clone(), ..self.clone() }
+        let (gifts, combos, reports) = (NOTHING.gifts.clone(), NOTHING.combos.clone(), NOTHING.reports.clone());
+        RoomView { gifts, combos, reports, ..self.clone() }
     }
 
     /// Takes in what a tally says of the room. Totals only grow, so an older one, or the same again, changes nothing.
@@ -149,9 +164,14 @@ impl RoomView {
         self.likes = likes::highest(&self.likes, totals);
     }
 
-    /// Whether a ban of `user` is in force at log time `ts`.
+    /// Whether a ban of `user` is in force at log time `ts` that lets it say nothing.
     pub fn is_banned(&self, user: &UserId, ts: Wall) -> bool {
-        self.bans.get(user).is_some_and(|ban| ban.until.is_none_or(|until| ts < until))
+        bans::holds(&self.bans, user, ts).is_some_and(|ban| !ban.shadow)
+    }
+
+    /// Whether only `user` itself and moderators are shown what it says.
+    pub fn is_shadowed(&self, user: &UserId, ts: Wall) -> bool {
+        bans::holds(&self.bans, user, ts).is_some_and(|ban| ban.shadow)
     }
 
     pub fn slow_mode(&self) -> SlowMode {
@@ -164,14 +184,21 @@ impl RoomView {
         let said = record.raw_id().unwrap_or(record.event_id());
         matches!(record.body, Body::Comment(_))
             && !planted(14)
-            && (self.retracted.events.contains_key(&record.event_id()) || self.is_retracted(said, record.user.as_ref()))
+            && (self.retracted.events.contains_key(&record.event_id())
+                || self.is_retracted(said, record.ts, record.user.as_ref()))
     }
 
-    /// Whether what this user said under this id was taken back.
-    pub fn is_retracted(&self, said: EventId, user: Option<&UserId>) -> bool {
-        self.retracted.events.contains_key(&said)
-            || self.retracted.all.is_some_and(|upto| said <= upto)
-            || user.is_some_and(|u| self.retracted.users.get(u).is_some_and(|upto| said <= *upto))
+    /// Whether what this user said under this id, or was shown of it at `ts`, was taken back.
+    pub fn is_retracted(&self, said: EventId, ts: Wall, user: Option<&UserId>) -> bool {
+        let Retracted { events, users, since, all } = &*self.retracted;
+        let of_user = |user: &UserId| {
+            users.get(user).is_some_and(|upto| said <= *upto)
+                || !planted(93)
+                    && since
+                        .get(user)
+                        .is_some_and(|purges| purges.iter().any(|(from, upto)| *from <= ts && said <= *upto))
+        };
+        events.contains_key(&said) || all.is_some_and(|upto| said <= upto) || user.is_some_and(of_user)
     }
 
     /// The current score of each match the room shows, in the settings' order.
@@ -221,10 +248,19 @@ impl RoomView {
                 self.take_combo(record);
             }
             Body::Combo(_) => self.take_combo(record),
-            Body::Retract(retract) => self.retract(&retract.target, id),
+            Body::Retract(retract) => {
+                self.retract(&retract.target, id);
+                self.policy_version += 1;
+            }
             Body::Room(settings) => self.set(settings, id),
             Body::Ban(ban) => {
-                Arc::make_mut(&mut self.bans).insert(ban.user.clone(), ban.clone());
+                bans::insert(Arc::make_mut(&mut self.bans), ban, record.ts);
+                self.policy_version += 1;
+            }
+            Body::Report(report) => {
+                if let Some(user) = &record.user {
+                    Arc::make_mut(&mut self.reports).take(report, user, record.ts);
+                }
             }
             Body::Unban(user) => {
                 Arc::make_mut(&mut self.bans).remove(user);
@@ -232,7 +268,7 @@ impl RoomView {
             Body::Wide(_) => self.wide = true,
             Body::Narrow(_) => self.wide = false,
             Body::EpochStart | Body::Config(_) | Body::Audit(_) | Body::Tally(_) | Body::Erased => {}
-            Body::Banner(_) | Body::BannerEnd(_) => {}
+            Body::Banner(_) | Body::BannerEnd(_) | Body::SiteBan(_) | Body::SiteUnban(_) => {}
         }
     }
 
@@ -276,6 +312,9 @@ impl RoomView {
     }
 
     fn retract(&mut self, target: &RetractTarget, id: EventId) {
+        if self.reports.is_told(target) {
+            Arc::make_mut(&mut self.reports).retract(target);
+        }
         let retracted = Arc::make_mut(&mut self.retracted);
         match target {
             RetractTarget::Event(target) => {
@@ -286,10 +325,22 @@ impl RoomView {
             }
             RetractTarget::User(user) => {
                 retracted.users.insert(user.clone(), id);
+                retracted.since.remove(user);
+            }
+            RetractTarget::Since(user, from) => {
+                let purges = retracted.since.entry(user.clone()).or_default();
+                // One that reaches further back holds all that a later begun one held.
+                purges.retain(|(earlier, _)| earlier < from);
+                purges.push((*from, id));
+                if purges.len() > PURGES_MAX {
+                    let (from, _) = purges.remove(0);
+                    purges[0].0 = from;
+                }
             }
             RetractTarget::All => {
                 retracted.all = Some(id);
                 retracted.users.clear();
+                retracted.since.clear();
                 retracted.events = retracted.events.split_off(&id);
             }
         }

@@ -22,6 +22,7 @@ use crate::owner::admit::{banned, may_comment};
 use crate::owner::answer::{Answer, Fate, Known, Output};
 use crate::owner::command::{React, Tag};
 use crate::owner::draft::Draft;
+use crate::owner::shadow::Apart;
 use crate::owner::{Owner, Slot};
 use crate::planted::planted;
 use crate::record::{Body, Comment, Config, Crowd, Policy, RAW, Record, RetractTarget, Source, Verdict, Won};
@@ -60,18 +61,20 @@ enum Lift {
 
 /// A room that is wide, or was since the owner began.
 pub(super) struct Wide {
-    window: Window,
+    pub(super) window: Window,
+    /// What shadow-banned users said, beside the window.
+    pub(super) apart: Apart,
     known: known::Known,
     /// Who won and has no id yet, in order.
     line: VecDeque<Standing>,
     /// When the window closes, while there is somebody in it.
-    closes: Option<Mono>,
+    pub(super) closes: Option<Mono>,
     /// Raw ids, rising.
     raw: VecDeque<EventId>,
     /// What won, by what it was said under.
     won: BTreeMap<EventId, EventId>,
     /// What may still win: its fate is told once.
-    undecided: BTreeSet<EventId>,
+    pub(super) undecided: BTreeSet<EventId>,
     /// Who has lifted what may still win, by a reply or by a reaction, and how many that are.
     lifted: BTreeMap<EventId, BTreeSet<(Lift, UserId)>>,
     n_lifted: usize,
@@ -106,6 +109,7 @@ impl Wide {
     fn new(hasher: Seeded, now: Mono) -> Wide {
         Wide {
             window: Window::new(window::Settings::default(), 0),
+            apart: Apart::default(),
             known: known::Known::new(hasher, now),
             line: VecDeque::new(),
             closes: None,
@@ -263,7 +267,7 @@ impl Owner {
 
     /// Whether something of wide rooms is to be given an id.
     pub(super) fn has_wide_work(&self) -> bool {
-        !self.turning.is_empty() || !self.lines.is_empty()
+        !self.turning.is_empty() || !self.lines.is_empty() || !self.apart_drawn.is_empty()
     }
 
     // ---- the switch ----
@@ -327,6 +331,7 @@ impl Owner {
 
     /// Rooms that turn, and winners whose turn has come, before anything else of the batch.
     pub(super) fn seal_wide(&mut self, draft: &mut Draft) {
+        self.seal_drawn(draft);
         for (at, (change, crowd)) in std::mem::take(&mut self.turning) {
             match change {
                 Change::Widen => self.seal_switch(draft, at, Body::Wide(crowd)),
@@ -369,7 +374,8 @@ impl Owner {
             self.closing.remove(&(closes, at));
         }
         let winners = wide.window.finish(now);
-        let gone = wide.window.take_gone();
+        let mut gone = wide.window.take_gone();
+        gone.extend(wide.apart.take());
         for winner in winners {
             if policy.judges_first() {
                 // Nobody may wait behind the switch, and nothing unjudged may pass it.
@@ -395,19 +401,28 @@ impl Owner {
             // Its room turned narrow in the batch it came with, which is sealed before it: it cannot be raw then.
             return self.tell_fate(at, record.clone());
         }
-        let Some(wide) = &mut self.slots[at].wide else { return };
         let (Body::Comment(comment), Some(user)) = (&record.body, &record.user) else { return };
+        if comment.shadowed {
+            return self.stand_apart(at, record);
+        }
+        let Some(wide) = &mut self.slots[at].wide else { return };
         if let Some(answered) = comment.reply_to {
             wide.lift(answered, user, Lift::Reply);
         }
         let addressee = wide.known.addressee(comment);
         wide.known.said(user, &comment.display, now);
         let Some(candidate) = Candidate::new(record.clone(), addressee, now) else { return };
+        // What its author said under a shadow ban before it is overtaken.
+        let overtaken = match wide.apart.is_empty() {
+            true => Vec::new(),
+            false => wide.apart.retract(&RetractTarget::User(user.clone())),
+        };
         let offered = wide.window.offer(candidate, now);
         if matches!(offered, Offered::Held | Offered::ByRight) {
             wide.undecided.insert(record.event_id());
         }
-        let gone = wide.window.take_gone();
+        let mut gone = wide.window.take_gone();
+        gone.extend(overtaken);
         if wide.closes.is_none() && !wide.window.is_empty() {
             wide.closes = Some(now + WINDOW);
             self.closing.insert((now + WINDOW, at));
@@ -440,15 +455,18 @@ impl Owner {
         }
         let winners = wide.window.close(now);
         let gone = wide.window.take_gone();
-        wide.closes = (!wide.window.is_empty()).then(|| now + WINDOW);
-        if let Some(closes) = wide.closes {
-            self.closing.insert((closes, at));
-        }
+        let (n_won, n_left) = (winners.len(), wide.window.len());
         for winner in winners {
             self.stand_in_line(at, winner);
         }
         for raw in gone {
             self.tell_fate(at, raw);
+        }
+        self.draw_apart(at, n_won, n_left, now);
+        let Some(wide) = &mut self.slots[at].wide else { return };
+        wide.closes = (!wide.window.is_empty() || !wide.apart.is_empty()).then(|| now + WINDOW);
+        if let Some(closes) = wide.closes {
+            self.closing.insert((closes, at));
         }
     }
 
@@ -527,8 +545,8 @@ impl Owner {
         let raw = standing.winner.candidate.record();
         let Some(view) = draft.views.get(&at).or(self.slots[at].view.as_ref()) else { return false };
         let author = standing.winner.candidate.author();
-        if (view.is_banned(author, draft.ts) && !planted(62))
-            || (view.is_retracted(raw.event_id(), Some(author)) && !planted(63))
+        if ((self.is_banned_in(draft, at, author) || self.is_shadowed_in(draft, at, author)) && !planted(62))
+            || (view.is_retracted(raw.event_id(), raw.ts, Some(author)) && !planted(63))
             || may_comment(&view.settings).is_err()
         {
             return false;
@@ -571,7 +589,7 @@ impl Owner {
     }
 
     /// `record`: what was said, or what it was shown as.
-    fn tell_fate(&mut self, at: usize, record: Arc<Record>) {
+    pub(super) fn tell_fate(&mut self, at: usize, record: Arc<Record>) {
         let shown = record.raw_id();
         let raw_id = shown.unwrap_or(record.event_id());
         if let Some(wide) = &mut self.slots[at].wide {
@@ -603,7 +621,7 @@ impl Owner {
             }
             Body::Retract(retract) => self.take_from_window(at, &retract.target),
             // What waits of a banned user would take the places of others, and their texts with it.
-            Body::Ban(ban) => self.take_from_window(at, &RetractTarget::User(ban.user.clone())),
+            Body::Ban(ban) if !ban.shadow => self.take_from_window(at, &RetractTarget::User(ban.user.clone())),
             Body::Room(_) if live => self.obey_sampling(at, now),
             Body::Comment(_) => {
                 if record.raw_id().is_none() && live {
@@ -624,10 +642,12 @@ impl Owner {
     }
 
     /// What waits and may not be shown goes, and its authors are told.
-    fn take_from_window(&mut self, at: usize, target: &RetractTarget) {
+    pub(super) fn take_from_window(&mut self, at: usize, target: &RetractTarget) {
         let Some(wide) = &mut self.slots[at].wide else { return };
         wide.window.retract(target);
-        for raw in wide.window.take_gone() {
+        let mut gone = wide.window.take_gone();
+        gone.extend(wide.apart.retract(target));
+        for raw in gone {
             self.tell_fate(at, raw);
         }
     }
@@ -734,7 +754,7 @@ impl Owner {
     }
 
     /// The owner's own, so that nobody outside can foresee a lot.
-    fn lottery_seed(&self) -> u64 {
+    pub(super) fn lottery_seed(&self) -> u64 {
         let epoch = self.epoch.map_or(0, |epoch| u64::from(epoch.value()));
         self.settings.seed ^ epoch.rotate_left(40)
     }
@@ -746,9 +766,15 @@ impl Owner {
         let log_now = self.log_now();
         let done = Answer::Done { event_id: None };
         let Some(&at) = self.index.get(&react.room) else { return done };
-        let slot = &mut self.slots[at];
-        if slot.view.as_ref().is_some_and(|view| view.is_banned(&react.user, log_now)) {
+        if self.is_silenced(at, &react.user, log_now) {
             return banned();
+        }
+        let slot = &mut self.slots[at];
+        // What a shadow-banned user does moves nobody.
+        let shadowed = slot.view.as_ref().is_some_and(|view| view.is_shadowed(&react.user, log_now))
+            || self.site.is_shadowed(&react.user, log_now);
+        if shadowed {
+            return done;
         }
         let Some(wide) = &mut slot.wide else { return done };
         wide.lift(react.target, &react.user, Lift::Reaction);

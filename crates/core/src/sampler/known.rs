@@ -102,7 +102,7 @@ mod tests {
         EventId::new(1 << 33 | n).unwrap()
     }
     fn comment(text: &str, reply_to: Option<EventId>) -> Comment {
-        Comment { display: "x".into(), badges: [].into(), text: text.into(), reply_to, won: None }
+        Comment { display: "x".into(), badges: [].into(), text: text.into(), reply_to, won: None, shadowed: false }
     }
     fn known() -> Known {
         let mut known = Known::new(Seeded(1), Mono(0));

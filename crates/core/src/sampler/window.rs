@@ -215,6 +215,7 @@ impl Window {
         let is_meant = |candidate: &Candidate| match target {
             RetractTarget::Event(id) => candidate.id() == *id,
             RetractTarget::User(user) => candidate.author() == user,
+            RetractTarget::Since(user, from) => candidate.author() == user && candidate.record().ts >= *from,
             RetractTarget::All => true,
         };
         let meant = self.held.iter().filter(|(_, held)| is_meant(&held.candidate)).map(|(ticket, _)| *ticket);

@@ -16,7 +16,7 @@ use grandstand_core::owner::view::RoomView;
 use grandstand_core::owner::{Owner, Settings};
 use grandstand_core::reader::{Reader, Reading};
 use grandstand_core::record::{
-    Audit, Body, Gift, Policy, Record, RetractTarget, Room, RoomState, ScoreKind, ScoreState, Verdict,
+    Audit, Ban, Body, Gift, Policy, Record, RetractTarget, Room, RoomState, ScoreKind, ScoreState, Verdict,
 };
 use grandstand_core::revision::ScoreIn;
 use grandstand_core::rooms::RoomChange;
@@ -235,7 +235,8 @@ impl Harness {
             }
             Step::Ban { room: r, user: u, seconds } => {
                 let until = seconds.map(|s| self.wall + Duration::from_secs(u64::from(s)));
-                let ban = Command::Ban { room: room(r), user: user(u), until, reason: "".into() };
+                let ban = Ban { user: user(u), until, reason: "".into(), shadow: false };
+                let ban = Command::Ban { room: room(r), ban, purge: None };
                 let audit = Audit { what: "ban".into(), justification: "rude".into() };
                 self.submit(Command::Audited { by: UserId::parse("mod").unwrap(), audit, command: ban.into() });
             }
@@ -598,6 +599,7 @@ impl Harness {
                     let hit = match &retract.target {
                         RetractTarget::Event(target) => r.event_id() == *target,
                         RetractTarget::User(user) => r.user.as_ref() == Some(user),
+                        RetractTarget::Since(user, from) => r.user.as_ref() == Some(user) && *from <= r.ts,
                         RetractTarget::All => true,
                     };
                     (hit && r.room.as_ref() == Some(&room)).then(|| r.event_id())
@@ -605,6 +607,7 @@ impl Harness {
                 Body::EpochStart | Body::Gift(_) | Body::Config(_) | Body::Audit(_) | Body::Erased => {}
                 Body::Wide(_) | Body::Narrow(_) | Body::Tally(_) => {}
                 Body::Combo(_) | Body::Banner(_) | Body::BannerEnd(_) => {}
+                Body::SiteBan(_) | Body::SiteUnban(_) | Body::Report(_) => {}
             }
         }
         for view in self.owner.rooms() {

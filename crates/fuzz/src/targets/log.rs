@@ -82,6 +82,7 @@ fn body(rng: &mut Rng) -> Body {
                     addressee: rng.chance(1, 2).then(|| user(rng)),
                 })
             }),
+            shadowed: rng.chance(1, 4),
         }),
         3 => Body::Score(score(rng)),
         4 => Body::Gift(Gift {
@@ -94,8 +95,9 @@ fn body(rng: &mut Rng) -> Body {
             banner_until: rng.chance(1, 2).then(|| Wall(number(rng) >> 12)),
         }),
         5 => Body::Retract(Retract {
-            target: match rng.below(3) {
+            target: match rng.below(4) {
                 0 => RetractTarget::Event(id(rng)),
+                3 => RetractTarget::Since(user(rng), Wall(number(rng) >> 12)),
                 1 => RetractTarget::User(user(rng)),
                 _ => RetractTarget::All,
             },
@@ -122,6 +124,9 @@ fn body(rng: &mut Rng) -> Body {
             room.banner_amounts = [("EUR".into(), number(rng))].into();
             (room.banner_rate, room.banner_seconds) = (rng.below(9) as u32, rng.below(20) as u32);
             room.combo_seconds = rng.below(6) as u32;
+            (room.unique_comment, room.emote_only) = (rng.chance(1, 2), rng.chance(1, 2));
+            room.members_only = rng.chance(1, 2).then(|| "vip".into());
+            room.pin_ends = (0..rng.below(3)).map(|_| (id(rng), Wall(number(rng) >> 12))).collect();
             room.sampling.cap = rng.chance(1, 2).then(|| rng.below(100) as u32);
             room.sampling.rate = rng.below(1 << 32) as u32;
             room.sampling.weights.badges = (0..rng.below(3)).map(|_| ("vip".into(), rng.below(9) as u32)).collect();
@@ -131,6 +136,7 @@ fn body(rng: &mut Rng) -> Body {
             user: user(rng),
             until: rng.chance(1, 2).then(|| Wall(number(rng) >> 12)),
             reason: said.into(),
+            shadow: rng.chance(1, 2),
         }),
         9 => Body::Unban(user(rng)),
         10 => Body::Wide(Crowd { rate: rng.below(1 << 32) as u32, viewers: number(rng) }),

@@ -4,6 +4,7 @@
 mod admin;
 mod admission;
 mod banners;
+mod bans;
 mod contract;
 mod crash;
 mod edges;

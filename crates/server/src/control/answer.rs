@@ -183,6 +183,9 @@ fn code_of(code: Code) -> (ErrorCode, Option<RateReason>) {
         Code::UnknownMatch => plain(ErrorCode::UnknownMatch),
         Code::PayloadConflict => plain(ErrorCode::PayloadConflict),
         Code::Stale => plain(ErrorCode::StaleVersion),
+        Code::NotUnique => plain(ErrorCode::NotUnique),
+        Code::EmoteOnly => plain(ErrorCode::EmoteOnly),
+        Code::MembersOnly => plain(ErrorCode::MembersOnly),
         Code::ModerationFailed => plain(ErrorCode::ModerationFailed),
     }
 }

@@ -8,9 +8,10 @@ use grandstand_core::ids::EventId;
 use grandstand_core::likes::Totals;
 use grandstand_core::names::{ClientMsgId, RoomId, UserId};
 use grandstand_core::owner::answer::Answer;
-use grandstand_core::owner::command::{Author, Command, Publish, React, Standing};
+use grandstand_core::owner::command::{Author, Command, Publish, React, ReportIn, Standing};
 use grandstand_core::record::Room;
 use grandstand_core::reject::Code;
+use grandstand_core::reports::{self, Report};
 use grandstand_core::text;
 use grandstand_wire::codes::ErrorCode;
 use grandstand_wire::event::{AckId, ModerationPending, PublishAck};
@@ -21,8 +22,9 @@ use http::{HeaderValue, Response, StatusCode, header};
 use super::Shared;
 use super::answer::{Problem, bytes_answer};
 use super::ask::{Ask, Fields};
-use crate::auth::{self, Identity};
+use crate::auth::{self, Denied, Identity};
 use crate::clock;
+use crate::early::Early;
 use crate::link::ReadRefused;
 
 pub async fn post(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
@@ -55,7 +57,16 @@ pub async fn post(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
         reply_to,
     };
     let mut out = Vec::new();
-    let status = match control.deps.shard.ask(Command::Publish(publish)).await? {
+    let user = (publish.author.standing != Standing::Backend).then(|| publish.author.user.clone());
+    if let Some(user) = &user {
+        let asks = control.early().may_publish(&room, user, ask.peer.ip(), clock::mono());
+        asks.map_err(|reject| about(reject.into()))?;
+    }
+    let answer = control.deps.shard.ask(Command::Publish(publish)).await?;
+    if let Some(user) = &user {
+        control.early().note(&room, user, &answer, clock::mono());
+    }
+    let status = match answer {
         Answer::Published { event_id, partition, offset, duplicate } => {
             let ack = PublishAck {
                 room: &room,
@@ -115,6 +126,31 @@ pub async fn react(State(control): State<Shared>, ask: Ask) -> Result<Response<B
     }
 }
 
+/// `POST /v1/rooms/{room}/reports {event_id, reason}`. Who reported it before, or something that is not there, is answered the same.
+pub async fn report(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
+    let room = ask.room()?;
+    let who = ask.identity(&control)?;
+    let settings = control.settings(&room).await?;
+    auth::may_view(who.as_deref(), &room, &settings)?;
+    let user = who.ok_or(Denied::NeedsToken)?.user.clone();
+    let mut fields = ask.object()?;
+    let event = fields.need("event_id", "must be an event id", |v| v.as_u64().and_then(EventId::new));
+    let rule = "must be 1 to 200 bytes on one line";
+    let fits = |t: &&str| (1..=reports::REASON_BYTES_MAX).contains(&t.len()) && !t.chars().any(char::is_control);
+    let reason = fields.need("reason", rule, |v| v.as_str().filter(fits).map(Arc::from));
+    fields.check(ErrorCode::BadRequest)?;
+    let report = Report { event: event.expect("checked"), reason: reason.expect("checked") };
+    match control.deps.shard.ask(Command::Report(ReportIn { room, user, report })).await? {
+        Answer::Done { .. } => {
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = StatusCode::NO_CONTENT;
+            Ok(response)
+        }
+        Answer::Reject(reject) => Err(reject.into()),
+        other => unreachable!("a report is never answered by {other:?}"),
+    }
+}
+
 /// The comment's author: the token's user, or the user a backend speaks for.
 fn author(room: &RoomId, identity: &Identity, fields: &mut Fields<'_>) -> Result<Author, Problem> {
     let standing = standing(identity, room);
@@ -157,6 +193,11 @@ fn standing(identity: &Identity, room: &RoomId) -> Standing {
 }
 
 impl super::Control {
+    /// The door of those who publish by POST.
+    fn early(&self) -> std::sync::MutexGuard<'_, Early> {
+        self.early.lock().expect("no holder of this lock can panic")
+    }
+
     /// The room's settings; those of a fresh room where rooms are made on first use.
     pub async fn settings(&self, room: &RoomId) -> Result<Arc<Room>, Problem> {
         Ok(self.room_or_fresh(room).await?.0)

@@ -1,7 +1,5 @@
 //! How browsers come in: guests and tickets. Also the routes of features that are not built, which say so.
 
-use std::sync::Arc;
-
 use axum::body::Body;
 use axum::extract::State;
 use grandstand_core::names::RoomId;
@@ -64,13 +62,4 @@ pub async fn ticket(State(control): State<Shared>, ask: Ask) -> Result<Response<
         "expires_in_ms": ticket::UNUSED_FOR.as_millis() as u64,
     });
     Ok(answer_json(StatusCode::OK, &body))
-}
-
-/// Reports.
-pub async fn not_built(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
-    ask.room()?;
-    let _: Option<Arc<auth::Identity>> = ask.identity(&control)?;
-    let what = ask.path.rsplit('/').next().unwrap_or_default();
-    let detail = format!("{what} are not built in this version");
-    Err(Problem::new(ErrorCode::NotBuilt, detail).with_status(StatusCode::NOT_IMPLEMENTED))
 }

@@ -1,17 +1,21 @@
 //! What a room's moderators do: slow mode, state, pins, bans and retracts. Each is one command to the room's owner.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
+use grandstand_core::bans::{PURGE_MAX, SITE_PURGE_MAX};
 use grandstand_core::ids::EventId;
 use grandstand_core::names::{RoomId, UserId};
 use grandstand_core::owner::answer::Answer;
 use grandstand_core::owner::command::Command;
-use grandstand_core::record::{RetractTarget, RoomState};
+use grandstand_core::record::{Ban, RetractTarget, RoomState};
+use grandstand_core::reports::Reported;
 use grandstand_core::rooms::RoomChange;
-use grandstand_wire::codes::ErrorCode;
+use grandstand_wire::stamp;
 use http::{Response, StatusCode};
 use serde_json::json;
 
@@ -67,23 +71,138 @@ pub async fn retract(State(control): State<Shared>, ask: Ask) -> Result<Response
     moderate(&control, room, &actor, "retract", &why, command).await
 }
 
-/// `POST …/bans {user_id, seconds?, reason?}`.
+/// `GET …/reports`: what viewers reported, the most reported first.
+pub async fn reports(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
+    let room = ask.room()?;
+    let who = ask.identity(&control)?;
+    auth::may_moderate(who.as_deref(), &room)?;
+    let detail = control.deps.shard.room(room.clone()).await?;
+    let mut events: Vec<_> = detail.reports.events.iter().collect();
+    events.sort_by_key(|(id, reported)| (Reverse(reported.users.len()), **id));
+    let line = |(id, reported): &(&EventId, &Reported)| {
+        let reasons: BTreeMap<&str, u32> = reported.reasons.iter().map(|(reason, n)| (&**reason, *n)).collect();
+        json!({"event_id": id.value(), "count": reported.users.len(), "reasons": reasons,
+            "first_ts": stamp::text(reported.first), "last_ts": stamp::text(reported.last)})
+    };
+    let reports: Vec<_> = events.iter().map(line).collect();
+    Ok(answer_json(StatusCode::OK, &json!({"room_id": room.as_str(), "reports": reports})))
+}
+
+/// `POST …/pin {event_id, until?}`: one more pin, or another end for one that is there.
+pub async fn pin(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
+    let (room, actor, mut fields) = begin(&control, &ask)?;
+    let event = fields.need("event_id", "must be an event id", |v| v.as_u64().and_then(EventId::new));
+    let until = fields.get("until", "must be a time, as ts is", |v| v.as_str().and_then(stamp::parse));
+    let why = justification(&mut fields)?;
+    let change = RoomChange { pin: Some((event.expect("checked"), until)), ..RoomChange::default() };
+    change_room(&control, room, &actor, "pin", &why, change).await
+}
+
+/// `DELETE …/pin {event_id}`.
+pub async fn unpin(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
+    let (room, actor, mut fields) = begin(&control, &ask)?;
+    let event = fields.need("event_id", "must be an event id", |v| v.as_u64().and_then(EventId::new));
+    let why = justification(&mut fields)?;
+    let change = RoomChange { unpin: event, ..RoomChange::default() };
+    change_room(&control, room, &actor, "unpin", &why, change).await
+}
+
+/// `GET …/bans`: those that hold now, by user.
+pub async fn bans(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
+    let room = ask.room()?;
+    let who = ask.identity(&control)?;
+    auth::may_moderate(who.as_deref(), &room)?;
+    let (detail, now) = (control.deps.shard.room(room.clone()).await?, clock::wall());
+    let holds = detail.bans.values().filter(|ban| ban.until.is_none_or(|until| now < until));
+    let line = |ban: &Ban| {
+        json!({"user_id": ban.user.as_str(), "until_ts": ban.until.map(stamp::text), "shadow": ban.shadow,
+            "reason": &*ban.reason})
+    };
+    let bans: Vec<_> = holds.map(line).collect();
+    Ok(answer_json(StatusCode::OK, &json!({"room_id": room.as_str(), "bans": bans})))
+}
+
+/// `POST …/bans {user_id, seconds?, shadow?, purge_last_minutes?, reason?}`.
 pub async fn ban(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
     let (room, actor, mut fields) = begin(&control, &ask)?;
-    for name in ["shadow", "purge_last_minutes"] {
-        if fields.object.given(name).is_some() {
-            let detail = format!("{name} is not built in this version");
-            return Err(Problem::new(ErrorCode::NotBuilt, detail).with("key", name));
-        }
-    }
-    let user = fields.need("user_id", UserId::RULE, |v| v.as_str().and_then(UserId::parse));
-    let rule = "must be 1 to 315360000 seconds";
-    let seconds = fields.get("seconds", rule, |v| v.as_u64().filter(|n| (1..=315_360_000).contains(n)));
-    let reason = reason(&mut fields);
+    let wanted = Wanted::read(&mut fields, PURGE_MAX);
     let why = justification(&mut fields)?;
-    let until = seconds.map(|s| clock::wall() + Duration::from_secs(s));
-    let command = Command::Ban { room: room.clone(), user: user.expect("checked"), until, reason };
-    moderate(&control, room, &actor, "ban", &why, command).await
+    let (ban, purge) = wanted.ban();
+    let what = if ban.shadow { "shadow ban" } else { "ban" };
+    let command = Command::Ban { room: room.clone(), ban, purge };
+    moderate(&control, room, &actor, what, &why, command).await
+}
+
+/// `POST /admin/bans`: as a room's, in every room. Who did it and why is a line of `audit.jsonl`: it is of no room.
+pub async fn site_ban(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
+    let (by, mut fields) = begin_site(&control, &ask)?;
+    let wanted = Wanted::read(&mut fields, SITE_PURGE_MAX);
+    let why = justification(&mut fields)?;
+    let (ban, purge) = wanted.ban();
+    let given = json!({"user_id": ban.user.as_str(), "until_ts": ban.until.map(stamp::text), "shadow": ban.shadow,
+        "purge_last_minutes": purge.map(|p| p.as_secs() / 60), "reason": &*ban.reason});
+    control.record(by.clone(), "site ban", "site", &why, given)?;
+    done(control.deps.shard.ask(Command::SiteBan { by, ban, purge }).await?)
+}
+
+/// `DELETE /admin/bans {user_id}`.
+pub async fn site_unban(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
+    let (by, mut fields) = begin_site(&control, &ask)?;
+    let user = fields.need("user_id", UserId::RULE, |v| v.as_str().and_then(UserId::parse));
+    let why = justification(&mut fields)?;
+    let user = user.expect("checked");
+    control.record(by.clone(), "site unban", "site", &why, json!({"user_id": user.as_str()}))?;
+    done(control.deps.shard.ask(Command::SiteUnban { by, user }).await?)
+}
+
+fn begin_site<'a>(control: &Control, ask: &'a Ask) -> Result<(UserId, Fields<'a>), Problem> {
+    let who = ask.identity(control)?;
+    auth::may_configure(who.as_deref())?;
+    Ok((who.expect("nobody else may").user.clone(), ask.object()?))
+}
+
+fn done(answer: Answer) -> Result<Response<Body>, Problem> {
+    match answer {
+        Answer::Done { event_id } => {
+            Ok(answer_json(StatusCode::OK, &json!({"event_id": event_id.map(EventId::value)})))
+        }
+        Answer::Reject(reject) => Err(reject.into()),
+        other => unreachable!("a ban is never answered by {other:?}"),
+    }
+}
+
+/// A ban as it is asked for.
+struct Wanted {
+    user: Option<UserId>,
+    seconds: Option<u64>,
+    shadow: bool,
+    purge: Option<Duration>,
+    reason: Arc<str>,
+}
+
+impl Wanted {
+    fn read(fields: &mut Fields<'_>, purge_max: Duration) -> Wanted {
+        let user = fields.need("user_id", UserId::RULE, |v| v.as_str().and_then(UserId::parse));
+        let rule = "must be 1 to 315360000 seconds";
+        let seconds = fields.get("seconds", rule, |v| v.as_u64().filter(|n| (1..=315_360_000).contains(n)));
+        let shadow = fields.flag("shadow").unwrap_or(false);
+        let minutes_max = purge_max.as_secs() / 60;
+        let rule = format!("must be 1 to {minutes_max} minutes");
+        let within = |n: &u64| (1..=minutes_max).contains(n);
+        let purge = fields.get("purge_last_minutes", &rule, |v| v.as_u64().filter(within));
+        let purge = purge.map(|minutes| Duration::from_secs(minutes * 60));
+        if shadow && purge.is_some() {
+            fields.fault("purge_last_minutes", "a purge would tell its user of the shadow ban");
+        }
+        Wanted { user, seconds, shadow, purge, reason: reason(fields) }
+    }
+
+    /// Once the fields were checked.
+    fn ban(self) -> (Ban, Option<Duration>) {
+        let until = self.seconds.map(|s| clock::wall() + Duration::from_secs(s));
+        let user = self.user.expect("checked");
+        (Ban { user, until, reason: self.reason, shadow: self.shadow }, self.purge)
+    }
 }
 
 /// `DELETE …/bans/{user}`.

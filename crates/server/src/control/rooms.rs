@@ -30,7 +30,16 @@ use grandstand_core::names::RoomId;
 /// Settings of features that are not built: refused, not ignored.
 const NOT_BUILT: [&str; 4] = ["blackout_regions", "home_region", "strict", "mode"];
 /// What a room's moderator may change; everything else is an operator's.
-const FOR_MODERATORS: [&str; 5] = ["state", "slow_mode_seconds", "duration_ms", "pinned", "justification"];
+const FOR_MODERATORS: [&str; 8] = [
+    "state",
+    "slow_mode_seconds",
+    "duration_ms",
+    "pinned",
+    "unique_comment",
+    "emote_only",
+    "members_only",
+    "justification",
+];
 
 /// `GET /v1/rooms`: the rooms that may be listed, by name.
 pub async fn list(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
@@ -129,7 +138,7 @@ fn may_read(who: Option<&Identity>, room: &RoomId) -> Result<(), Problem> {
 }
 
 fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, Problem> {
-    const KNOWN: [&str; 35] = [
+    const KNOWN: [&str; 39] = [
         "title",
         "state",
         "matches",
@@ -159,6 +168,9 @@ fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, 
         "banner_rate",
         "banner_seconds",
         "combo_seconds",
+        "unique_comment",
+        "emote_only",
+        "members_only",
         "justification",
         // As `GET` gives them, so that its answer may be sent back.
         "room_id",
@@ -166,6 +178,7 @@ fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, 
         "until_ts",
         "counters",
         "last_event_id",
+        "pin_ends",
     ];
     if let Some(name) = names.iter().find(|n| !KNOWN.contains(&n.as_str())) {
         return Err(
@@ -223,6 +236,10 @@ fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, 
         banner_rate: fields.number("banner_rate", most),
         banner_seconds: fields.number("banner_seconds", most),
         combo_seconds: fields.number("combo_seconds", most),
+        unique_comment: fields.flag("unique_comment"),
+        emote_only: fields.flag("emote_only"),
+        members_only: badge_or_null(fields),
+        ..RoomChange::default()
     };
     fields.check(ErrorCode::BadField)?;
     Ok(change)
@@ -253,6 +270,14 @@ fn weights(value: &Value<'_>) -> Option<Weights> {
 fn number_or_null(fields: &mut Fields<'_>, member: &'static str) -> Option<Option<u32>> {
     let null = fields.object.iter().any(|(name, value)| name == member && value.is_null());
     if null { Some(None) } else { fields.number(member, u32::MAX).map(Some) }
+}
+
+fn badge_or_null(fields: &mut Fields<'_>) -> Option<Option<std::sync::Arc<str>>> {
+    let member = "members_only";
+    if fields.object.iter().any(|(name, value)| name == member && value.is_null()) {
+        return Some(None);
+    }
+    fields.get(member, "must be a badge or null", |v| v.as_str().map(std::sync::Arc::from)).map(Some)
 }
 
 fn policy(fields: &mut Fields<'_>) -> Result<Option<Policy>, Problem> {

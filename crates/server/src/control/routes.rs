@@ -54,7 +54,7 @@ fn routes() -> Vec<Route> {
         (&["POST"], "/v1/rooms/{room}/comments", post(comments::post)),
         (&["POST"], "/v1/rooms/{room}/likes", post(likes::post)),
         (&["POST"], "/v1/rooms/{room}/reactions", post(comments::react)),
-        (&["POST"], "/v1/rooms/{room}/reports", post(entry::not_built)),
+        (&["POST"], "/v1/rooms/{room}/reports", post(comments::report)),
         (&["POST"], "/v1/rooms/{room}/gifts", post(gifts::post)),
         (&["GET"], "/admin/rooms", get(overview::list)),
         (&["GET", "PUT"], "/admin/rooms/{room}", get(rooms::get).put(rooms::put)),
@@ -70,9 +70,12 @@ fn routes() -> Vec<Route> {
         (&["POST"], "/admin/gateways/{gateway}/shedding", post(gateways::shedding)),
         (&["POST"], "/admin/rooms/{room}/slow-mode", post(moderation::slow_mode)),
         (&["POST"], "/admin/rooms/{room}/state", post(moderation::state)),
+        (&["GET"], "/admin/rooms/{room}/reports", get(moderation::reports)),
+        (&["DELETE", "POST"], "/admin/rooms/{room}/pin", post(moderation::pin).delete(moderation::unpin)),
         (&["POST"], "/admin/rooms/{room}/retract", post(moderation::retract)),
-        (&["POST"], "/admin/rooms/{room}/bans", post(moderation::ban)),
+        (&["GET", "POST"], "/admin/rooms/{room}/bans", get(moderation::bans).post(moderation::ban)),
         (&["DELETE"], "/admin/rooms/{room}/bans/{user}", delete(moderation::unban)),
+        (&["DELETE", "POST"], "/admin/bans", post(moderation::site_ban).delete(moderation::site_unban)),
     ]
 }
 

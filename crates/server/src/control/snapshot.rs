@@ -14,7 +14,7 @@ use axum::extract::State;
 use bytes::Bytes;
 use grandstand_core::ids::Position;
 use grandstand_core::names::RoomId;
-use grandstand_core::record::{Body as RecordBody, Room};
+use grandstand_core::record::{Body as RecordBody, Policy, Room};
 use grandstand_core::time::Mono;
 use grandstand_wire::codes::ErrorCode;
 use grandstand_wire::event::{Counters, write_banners, write_event};
@@ -78,9 +78,14 @@ pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
     };
     let headers = response.headers_mut();
     headers.insert(header::ETAG, built.etag.clone());
-    let fresh = HeaderValue::from_static("private, max-age=1, stale-while-revalidate=4");
-    headers.insert(header::CACHE_CONTROL, fresh);
+    let keep = if is_strict(&built.settings) { "no-store" } else { "private, max-age=1, stale-while-revalidate=4" };
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(keep));
     Ok(response)
+}
+
+/// Nothing of the room may be shown a moment longer than it says.
+fn is_strict(room: &Room) -> bool {
+    room.moderation_policy == Policy::PreModerateStrict
 }
 
 impl Control {
@@ -97,7 +102,9 @@ impl Control {
         if let Some(built) = &*place {
             // What the log does not say changes too: how many watch.
             let exact = built.head == shard.status().head() && clock::mono().since(built.at) <= EXACT_FOR;
-            if built.as_of >= min && (exact || clock::mono().since(built.at) <= SHARED_FOR) {
+            // What a strict room took back is gone at once.
+            let recent = clock::mono().since(built.at) <= SHARED_FOR && !is_strict(&built.settings);
+            if built.as_of >= min && (exact || recent) {
                 return Ok(built.clone());
             }
         }

@@ -9,6 +9,7 @@ use grandstand_core::record::Lane;
 use grandstand_core::viewer::walk::{Place, Skipped};
 use grandstand_wire::limits;
 
+use super::bans;
 use super::conn::Kind;
 use super::frames::{self, Out};
 use super::parts;
@@ -135,7 +136,11 @@ impl Worker {
         let Some(Kind::Viewer(viewer)) = self.conns.get_mut(slot).map(|c| &mut c.kind) else { return };
         let identity = viewer.identity.clone();
         let author = identity.as_ref().map(|who| &who.user);
-        let wants = |p: &Piece| place.wants(p.id, p.lane) && !(p.lane == Lane::Comment && room.is_retracted(p));
+        let wants = |p: &Piece| {
+            place.wants(p.id, p.lane)
+                && !(p.lane == Lane::Comment && room.is_retracted(p))
+                && bans::may_see(p, identity.as_deref(), &room.id)
+        };
         let (given, sampled) = parts::of_page(&page.pieces, &parts::reader(who, viewer.taste(self.now), cap), wants);
         metrics::add(&self.shared.metrics.sampled[Hop::Log as usize], sampled);
         room.tally.add_served(Served { sampled, ..Served::default() });
@@ -172,7 +177,7 @@ impl Worker {
         let heard = self.rooms[idx].heard();
         // At its end each call is told what it may not know.
         let is_news = found.numbers != heard.numbers || (now >= until && known != Some(heard));
-        match self.look(idx, seat as usize, who.as_ref().map(|w| &w.user)) {
+        match self.look(idx, seat as usize, who.as_deref()) {
             Look::Nothing(head) if (is_news && !self.away) || now >= until || self.site.is_news(banners, now) => {
                 let mut events = Vec::new();
                 if is_news && !self.away {

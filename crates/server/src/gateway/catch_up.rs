@@ -16,6 +16,7 @@ use grandstand_core::viewer::resume::{self, Answer};
 use grandstand_core::viewer::walk::Place;
 use grandstand_wire::codes::CloseCode;
 
+use super::bans;
 use super::conn::Kind;
 use super::frames::{self, Out};
 use super::parts;
@@ -202,7 +203,11 @@ impl Worker {
         let Some(who) = viewer.member_mut(member).joining.as_ref().map(|joining| joining.who) else { return };
         let identity = viewer.identity.clone();
         let author = identity.as_ref().map(|who| &who.user);
-        let wants = |p: &Piece| place.wants(p.id, p.lane) && !(p.lane == Lane::Comment && room.is_retracted(p));
+        let wants = |p: &Piece| {
+            place.wants(p.id, p.lane)
+                && !(p.lane == Lane::Comment && room.is_retracted(p))
+                && bans::may_see(p, identity.as_deref(), &room.id)
+        };
         let (given, sampled) = parts::of_page(&page.pieces, &parts::reader(who, viewer.taste(self.now), cap), wants);
         let events: Vec<Out<'_>> = given.iter().map(|p| Out::of(p, author)).collect();
         let bytes = frames::encode(transport, &events);

@@ -11,8 +11,9 @@ use bytes::Bytes;
 use grandstand_core::ids::EventId;
 use grandstand_core::names::{ClientMsgId, RoomId};
 use grandstand_core::owner::answer::Answer;
-use grandstand_core::owner::command::{Author, Command, Publish, React, Standing};
+use grandstand_core::owner::command::{Author, Command, Publish, React, ReportIn, Standing};
 use grandstand_core::reject::{Code, Reject};
+use grandstand_core::reports::Report;
 use grandstand_core::text;
 use grandstand_core::viewer::session::{self, Action, Close, Op, TokenFault};
 use grandstand_wire::codes::{CloseCode, ErrorCode, RateReason};
@@ -135,7 +136,10 @@ impl Worker {
             }
             Ok(WireOp::React { room, event_id, .. }) => (Op::React { room }, Some(Payload::React(event_id)), None),
             Ok(WireOp::Like(like)) => (Op::Like { room: like.room.clone() }, Some(Payload::Like(like)), None),
-            Ok(WireOp::Report { room, .. }) => (Op::Report { room }, None, None),
+            Ok(WireOp::Report { room, event_id, reason }) => {
+                let report = Report { event: event_id, reason: reason.into() };
+                (Op::Report { room }, Some(Payload::Report(report)), None)
+            }
             Ok(WireOp::Join { room, last_event_id }) => {
                 (Op::Join { room, cursor: last_event_id.unwrap_or_default() }, None, None)
             }
@@ -208,8 +212,9 @@ impl Worker {
                 }
             }
             Action::Report { room } => {
-                let what = "reports are not part of this server yet";
-                self.say(slot, event_error(Some(&room), ErrorCode::NotBuilt, what, None));
+                if let Some(Payload::Report(report)) = payload {
+                    self.report(slot, room, report);
+                }
             }
             Action::Left { room } => self.on_leave(slot, &room),
             Action::Pong => {
@@ -313,6 +318,13 @@ impl Worker {
                 standing: Standing::Backend,
             },
         };
+        if author.standing != Standing::Backend {
+            let (from, now) = (self.conns[slot].client.ip(), self.now);
+            if let Err(reject) = self.early.may_publish(room, &author.user, from, now) {
+                add(&self.shared.metrics.ops_refused, 1);
+                return self.say(slot, said(room, &key, Answer::Reject(reject)));
+            }
+        }
         let text = match text::check(&publish.text) {
             Ok(text) => Arc::from(&*text),
             Err(fault) => {
@@ -365,14 +377,19 @@ impl Worker {
     }
 
     pub(super) fn on_answer(&mut self, slot: usize, request: u64, answer: Answer) {
+        let now = self.now;
         let Some(viewer) = self.viewer(slot) else { return };
         let max = viewer.asked_max();
+        let who = viewer.identity.clone();
         let Some(rare) = &mut viewer.rare else { return };
         // Answers come in the order of asking, all but those that moderation holds.
         let Some(at) = rare.asked.iter().position(|a| a.request == request) else { return };
         let Some(Asked { room, client_msg_id, .. }) = rare.asked.remove(at) else { return };
         if rare.asked.is_empty() {
             rare.asked = VecDeque::new();
+        }
+        if let Some(who) = who.filter(|who| !who.is_backend()) {
+            self.early.note(&room, &who.user, &answer, now);
         }
         let mut events = Vec::with_capacity(2);
         let fate = match &answer {
@@ -419,6 +436,24 @@ impl Worker {
             let react = React { room: room.clone(), user: who.user.clone(), target };
             // A full queue loses it: nothing is kept of a reaction, and nobody is told of one.
             let _ = self.shared.shard.command(ReplyTo::Nobody, Command::React(react));
+        }
+    }
+
+    /// Whoever has a name may report. Nobody is answered but who may not.
+    fn report(&mut self, slot: usize, room: RoomId, report: Report) {
+        let info = self.room_ids.get(&room).and_then(|&idx| self.rooms[idx].info.clone());
+        // Before the room's facts are here nothing of it was seen to report.
+        let Some(info) = info else { return };
+        let who = self.viewer(slot).and_then(|viewer| viewer.identity.clone());
+        let who = who.filter(|who| auth::may_view(Some(who), &room, &info.settings).is_ok());
+        let Some(who) = who else {
+            let what = "only users with a name may report";
+            return self.say(slot, event_error(Some(&room), ErrorCode::NotAllowed, what, None));
+        };
+        if !self.away {
+            let report = ReportIn { room, user: who.user.clone(), report };
+            // A full queue loses it, as it would a reaction: the viewer can report again.
+            let _ = self.shared.shard.command(ReplyTo::Nobody, Command::Report(report));
         }
     }
 
@@ -523,6 +558,7 @@ pub(super) enum Payload {
     Like(op::Like),
     /// To this event.
     React(EventId),
+    Report(Report),
     Identity(Arc<Identity>),
 }
 

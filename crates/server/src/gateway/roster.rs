@@ -30,6 +30,7 @@ use grandstand_wire::codes::CloseCode;
 use grandstand_wire::deflate::{Deflater, Reach};
 use grandstand_wire::ws;
 
+use super::bans;
 use super::conn::{Conn, Kind, Sent};
 use super::frames::{self, Marks, Out, Rides, UserMark};
 use super::parts::{self, Cap, GivenAt, Part, Parts, Who};
@@ -38,6 +39,7 @@ use super::said;
 use super::site::Site;
 use super::viewer::{Member, NOWHERE, Viewer};
 use super::worker::Worker;
+use crate::auth::Identity;
 use crate::clock;
 use crate::failpoint;
 use crate::link::{Batch, NoRoom, Piece, RoomInfo, RoomTally, Seen, Served};
@@ -327,6 +329,9 @@ fn is_retracted(retracts: &[(EventId, RetractTarget)], piece: &Piece) -> bool {
             && match target {
                 RetractTarget::Event(id) => *id == piece.id,
                 RetractTarget::User(user) => piece.author.as_ref().is_some_and(|(author, _)| author == user),
+                RetractTarget::Since(user, from) => {
+                    *from <= piece.ts && piece.author.as_ref().is_some_and(|(author, _)| author == user)
+                }
                 RetractTarget::All => true,
             }
     };
@@ -808,8 +813,9 @@ impl Worker {
     }
 
     /// What a viewer at its seat would be sent now, as the events of one answer; for polls.
-    pub(super) fn look(&self, idx: usize, seat: usize, reader: Option<&UserId>) -> Look<'_> {
+    pub(super) fn look(&self, idx: usize, seat: usize, who: Option<&Identity>) -> Look<'_> {
         let room = &self.rooms[idx];
+        let (reader, moderates) = (who.map(|who| &who.user), bans::moderates(who, &room.id));
         let Seat { place, who, slot, .. } = room.seats[seat];
         let tour_walk = &mut Walk::new(&room.ring, walk_limits(room.info.as_deref()), self.now);
         match tour_walk.step(&place) {
@@ -833,7 +839,7 @@ impl Worker {
                     events.push(said::skipped_event(&room.id, skipped));
                 }
                 for entry in tour_walk.entries_given(&plan, &given) {
-                    let hidden = entry.private && !is_own(&entry.payload, reader);
+                    let hidden = entry.private && !moderates && !is_own(&entry.payload, reader);
                     if !hidden && !room.is_retracted(&entry.payload) {
                         events.push(Out::of(&entry.payload, reader));
                         n_events.add(entry.lane, 1);
@@ -1166,18 +1172,21 @@ impl<'r> Tour<'r> {
 
     fn framed(&mut self, at: At, seat: &Seat, viewer: &Viewer) -> Framed {
         let frame = kept(&mut self.frames, &mut self.parts, at);
-        if frame.marks.may_hold(seat.who.mark())
+        // A moderator is written what is private too, and what is its own in it.
+        let moderates = frame.plan.private && bans::moderates(viewer.identity.as_deref(), self.room);
+        if (moderates || frame.marks.may_hold(seat.who.mark()))
             && let Some(who) = &viewer.identity
-            && self.walk.entries_given(&frame.plan, &frame.given).any(|e| is_own(&e.payload, Some(&who.user)))
+            && (moderates
+                || self.walk.entries_given(&frame.plan, &frame.given).any(|e| is_own(&e.payload, Some(&who.user))))
         {
-            let (bytes, n_events) = self.encode(at, seat.transport, Some(&who.user));
+            let (bytes, n_events) = self.encode(at, seat.transport, Some(&who.user), moderates);
             return Framed { n_events, ..Framed::of(kept(&mut self.frames, &mut self.parts, at), bytes) };
         }
         let known = match seat.transport {
             Transport::WebSocket => frame.web_socket.clone(),
             _ => frame.sse.clone(),
         };
-        let bytes = known.unwrap_or_else(|| self.encode(at, seat.transport, None).0);
+        let bytes = known.unwrap_or_else(|| self.encode(at, seat.transport, None, false).0);
         let frame = kept(&mut self.frames, &mut self.parts, at);
         match seat.transport {
             Transport::WebSocket => frame.web_socket = Some(bytes.clone()),
@@ -1203,11 +1212,11 @@ impl<'r> Tour<'r> {
         framed
     }
 
-    fn encode(&mut self, at: At, transport: Transport, reader: Option<&UserId>) -> (Bytes, ByLane) {
+    fn encode(&mut self, at: At, transport: Transport, reader: Option<&UserId>, moderates: bool) -> (Bytes, ByLane) {
         let frame = kept(&mut self.frames, &mut self.parts, at);
         let (mut events, mut n_events) = (Vec::new(), ByLane::default());
         for entry in self.walk.entries_given(&frame.plan, &frame.given) {
-            let hidden = entry.private && !is_own(&entry.payload, reader);
+            let hidden = entry.private && !moderates && !is_own(&entry.payload, reader);
             if !hidden && !is_retracted(self.retracts, &entry.payload) {
                 events.push(Out::of(&entry.payload, reader));
                 n_events.add(entry.lane, 1);

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use grandstand_core::ids::EventId;
+use grandstand_core::names::UserId;
 use grandstand_core::time::{Mono, Wall};
 use grandstand_wire::event;
 
@@ -48,6 +49,8 @@ const PASSED_EVERY: usize = 256;
 
 #[derive(Default)]
 pub(super) struct Site {
+    /// Who may be nowhere, as the list says.
+    pub(super) bans: Arc<[(UserId, Option<Wall>)]>,
     /// What the list named, and when each is over.
     named: BTreeMap<EventId, Mono>,
     /// The first list was taken: what a later one adds is news.
@@ -280,6 +283,7 @@ impl Worker {
         let dropped = self.site.take(list, self.now, self.wall);
         add(&self.shared.metrics.banners_dropped, dropped);
         self.cry_banner();
+        self.on_site_bans(&list.bans);
     }
 
     /// Gives out the next banner when its time has come, and starts the round when it is to go alone.
@@ -372,7 +376,7 @@ mod tests {
         Arc::new(SiteBanner { id, ts: Wall(0), until, json })
     }
     fn list(numbers: &[u64]) -> SiteList {
-        SiteList { as_of: Wall(0), banners: numbers.iter().map(|n| banner(*n, UNTIL)).collect() }
+        SiteList { as_of: Wall(0), banners: numbers.iter().map(|n| banner(*n, UNTIL)).collect(), ..SiteList::default() }
     }
     fn newest(site: &Site) -> String {
         String::from_utf8(site.notices.back().unwrap().json.clone()).unwrap()
@@ -470,7 +474,8 @@ mod tests {
     fn a_clock_that_is_set_back_leaves_no_banner_hanging() {
         let mut site = Site::default();
         // Made an hour after what this clock says now: it stands a thousand seconds, not an hour.
-        let list = SiteList { as_of: Wall(3_600_000), banners: vec![banner(1, Wall(4_600_000))] };
+        let list =
+            SiteList { as_of: Wall(3_600_000), banners: vec![banner(1, Wall(4_600_000))], ..SiteList::default() };
         site.take(&list, Mono(0), Wall(0));
         assert!(site.standing_json(Mono(OVER.0 - 1)).contains("\"1\""));
         assert_eq!(site.standing_json(OVER), "[]");

@@ -380,7 +380,13 @@ impl Worker {
         let Some(viewer) = self.viewer(slot) else { return };
         let Some(member) = viewer.member_of(idx) else { return };
         let opens = viewer.opening.is_some();
-        match auth::may_view(viewer.identity.as_deref(), &info.room, &info.settings) {
+        let barred = viewer.identity.clone().is_some_and(|who| self.site.bars(&who.user, self.wall));
+        let Some(viewer) = self.viewer(slot) else { return };
+        let may = match barred {
+            true => Err(Denied::NotAllowed),
+            false => auth::may_view(viewer.identity.as_deref(), &info.room, &info.settings),
+        };
+        match may {
             Ok(()) => {}
             Err(denied) if member == 0 => {
                 let unanswered = viewer.opening.as_ref().is_some_and(|o| o.accept.is_some() || o.poll.is_some());

@@ -38,6 +38,7 @@ use super::web::{self, Http};
 use super::wheel::{Timer, Wheel};
 use crate::auth::door;
 use crate::clock;
+use crate::early::Early;
 use crate::edge::Serves;
 use crate::link::{ConnKey, Delay, Mailbox, ToWorker, WorkerId};
 use crate::metrics::{Transport, add};
@@ -113,6 +114,8 @@ pub(super) struct Worker {
     pub deflater: Deflater,
     pub inflater: Inflater,
     pub n_requests: u64,
+    /// What is refused without asking the owner.
+    pub early: Early,
     pub draining: bool,
     /// The shard is away: nothing of it comes and nothing is asked.
     pub away: bool,
@@ -155,6 +158,7 @@ impl Worker {
         let now = clock::mono();
         let seed = clock::wall().0 ^ (u64::from(id.0) << 48) ^ now.0.rotate_left(20) ^ u64::from(std::process::id());
         let drain = shared.settings.drain;
+        let early = Early::new(shared.settings.exempt.clone());
         Ok(Worker {
             id,
             shared,
@@ -184,6 +188,7 @@ impl Worker {
             deflater: Deflater::default(),
             inflater: Inflater::default(),
             n_requests: 0,
+            early,
             draining: false,
             away: false,
             drain,
@@ -712,6 +717,7 @@ impl Worker {
             ToWorker::Settings(info) => self.on_settings(info),
             ToWorker::Tally(rooms) => self.on_tally(&rooms),
             ToWorker::Site(list) => self.on_site(&list),
+            ToWorker::Banned(ban) => self.on_ban(&ban),
             ToWorker::Resync(info) => self.on_resync(info),
             ToWorker::Away => self.on_away(),
             ToWorker::Back => self.on_back(),

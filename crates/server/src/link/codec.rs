@@ -19,7 +19,7 @@ use grandstand_core::ids::{Epoch, EpochSpan, EventId, Partition, Position, Pseq,
 use grandstand_core::likes::{Frame, RoomLikes, Round, Totals};
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::owner::answer::{Answer, Fate};
-use grandstand_core::owner::command::{Author, Publish, React, Standing};
+use grandstand_core::owner::command::{Author, Publish, React, ReportIn, Standing};
 use grandstand_core::record::{Audience, Lane, Policy, RetractTarget, Room, RoomState};
 use grandstand_core::reject::{Code, Reject};
 use grandstand_core::sampler::pick::WindowNumber;
@@ -33,7 +33,7 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::peers::To;
 use super::{
-    AskFate, Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, Seen,
+    AskFate, Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomBan, RoomInfo, Seen,
     Served, SiteBanner, SiteList, ToWorker, Won, WorkerId,
 };
 use crate::admission::Change;
@@ -81,6 +81,8 @@ pub enum Up {
     /// Nobody is answered.
     React(React),
     AskFate(AskFate),
+    /// The same.
+    Told(Box<ReportIn>),
     Fetch(Fetch),
     Http {
         conn: ConnKey,
@@ -295,6 +297,13 @@ pub fn write_up(up: &Up, out: &mut Vec<u8>) -> Result<(), Fault> {
             w.text(client_msg_id.as_str());
             w.u64(raw_id.value());
         }
+        Up::Told(told) => {
+            w.u8(50);
+            w.text(told.room.as_str());
+            w.text(told.user.as_str());
+            w.u64(told.report.event.value());
+            w.text(&told.report.reason);
+        }
         Up::Fetch(Fetch::Resume { conn, request, room, cursor }) => {
             w.u8(5);
             w.conn(*conn);
@@ -396,6 +405,11 @@ pub fn read_up(bytes: &[u8]) -> Result<Up, Fault> {
         2 => Up::Subscribe { worker: r.worker()?, room: r.room()? },
         3 => Up::Unsubscribe { room: r.room()? },
         4 => Up::Publish { conn: r.conn()?, request: r.u64()?, publish: Box::new(r.publish()?) },
+        50 => Up::Told(Box::new(ReportIn {
+            room: r.room()?,
+            user: r.user()?,
+            report: grandstand_core::reports::Report { event: r.id()?, reason: r.shared()? },
+        })),
         20 => Up::React(React { room: r.room()?, user: r.user()?, target: r.id()? }),
         21 => Up::AskFate(AskFate { conn: r.conn()?, room: r.room()?, client_msg_id: r.key()?, raw_id: r.id()? }),
         5 => Up::Fetch(Fetch::Resume { conn: r.conn()?, request: r.u64()?, room: r.room()?, cursor: r.position()? }),
@@ -803,6 +817,16 @@ impl Writer<'_> {
                     w.u64(banner.until.0);
                     w.bytes(&banner.json);
                 });
+                self.list(&list.bans, |w, (user, until)| {
+                    w.text(user.as_str());
+                    w.opt(until.as_ref(), |w, until| w.u64(until.0));
+                });
+            }
+            ToWorker::Banned(ban) => {
+                self.u8(50);
+                self.text(ban.room.as_str());
+                self.text(ban.user.as_str());
+                self.opt(ban.until.as_ref(), |w, until| w.u64(until.0));
             }
             ToWorker::Renew { .. } | ToWorker::Renewed { .. } | ToWorker::EndLine { .. } => self.peer(mail),
             ToWorker::Away | ToWorker::Back | ToWorker::EndPoll { .. } | ToWorker::Drain(_) | ToWorker::Stop => {
@@ -851,6 +875,13 @@ impl Writer<'_> {
         for n in [room.banner_rate, room.banner_seconds, room.combo_seconds] {
             self.u32(n);
         }
+        self.flag(room.unique_comment);
+        self.flag(room.emote_only);
+        self.opt(room.members_only.as_ref(), |w, badge| w.text(badge));
+        self.list(&room.pin_ends.iter().collect::<Vec<_>>(), |w, (id, until)| {
+            w.u64(id.value());
+            w.u64(until.0);
+        });
         self.u64(room.version);
     }
 
@@ -894,6 +925,11 @@ impl Writer<'_> {
                 w.text(user.as_str());
             }
             RetractTarget::All => w.u8(2),
+            RetractTarget::Since(user, from) => {
+                w.u8(3);
+                w.text(user.as_str());
+                w.u64(from.0);
+            }
         });
         self.opt(piece.won.as_ref(), |w, won| {
             w.u64(won.window.0);
@@ -1213,7 +1249,13 @@ impl<'a> Reader<'a> {
                     let (id, ts, until) = (r.id()?, Wall(r.u64()?), Wall(r.u64()?));
                     Ok(Arc::new(SiteBanner { id, ts, until, json: r.bytes()?.into() }))
                 })?,
+                // A length and a flag.
+                bans: self.list(5, |r| Ok((r.user()?, r.opt(|r| r.u64().map(Wall))?)))?.into(),
             })),
+            50 => {
+                let (room, user) = (self.room()?, self.user()?);
+                ToWorker::Banned(Arc::new(RoomBan { room, user, until: self.opt(|r| r.u64().map(Wall))? }))
+            }
             tag => self.peer(tag)?,
         })
     }
@@ -1256,6 +1298,10 @@ impl<'a> Reader<'a> {
             banner_rate: self.u32()?,
             banner_seconds: self.u32()?,
             combo_seconds: self.u32()?,
+            unique_comment: self.flag()?,
+            emote_only: self.flag()?,
+            members_only: self.opt(Reader::shared)?,
+            pin_ends: self.list(16, |r| Ok((r.id()?, Wall(r.u64()?))))?.into_iter().collect(),
             version: self.u64()?,
         })
     }
@@ -1301,6 +1347,7 @@ impl<'a> Reader<'a> {
                     0 => RetractTarget::Event(r.id()?),
                     1 => RetractTarget::User(r.user()?),
                     2 => RetractTarget::All,
+                    3 => RetractTarget::Since(r.user()?, Wall(r.u64()?)),
                     _ => return Err(Fault::Field),
                 })
             })?,

@@ -449,6 +449,7 @@ impl Host {
             Up::AskFate(asked) => deps.shard.ask_fate(AskFate { conn: key(asked.conn)?, ..asked }),
             // One that finds the owner's queue full is lost, as it would be in one process.
             Up::React(react) => drop(deps.shard.command(ReplyTo::Nobody, Command::React(react))),
+            Up::Told(report) => drop(deps.shard.command(ReplyTo::Nobody, Command::Report(*report))),
             Up::Fetch(mut fetch) => {
                 let worker = fetch.worker_mut();
                 *worker = own(*worker)?;

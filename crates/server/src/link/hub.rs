@@ -281,6 +281,7 @@ impl Hub {
                 Up::Publish { conn, request, publish: Box::new(publish) }
             }
             (ReplyTo::Nobody, Command::React(react)) => Up::React(react),
+            (ReplyTo::Nobody, Command::Report(report)) => Up::Told(Box::new(report)),
             _ => unreachable!("a gateway asks for publishes and reactions; all else is control's, beside the shard"),
         };
         self.ask_raw(&up)
@@ -584,6 +585,9 @@ impl Hub {
             }
             ToWorker::Settings(info) => {
                 self.give(&info.room, || ToWorker::Settings(info.clone()), &[]);
+            }
+            ToWorker::Banned(ban) => {
+                self.give(&ban.room, || ToWorker::Banned(ban.clone()), &[]);
             }
             // The shard could not give this process a batch: every worker that watched has a hole now.
             ToWorker::Resync(info) => {

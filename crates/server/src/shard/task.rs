@@ -32,7 +32,7 @@ use tokio::sync::oneshot;
 use crate::clock;
 use crate::link::likes::{LikeBox, RoomTotals};
 use crate::link::{
-    AskFate, Batch, ConnKey, NoRoom, OwnerBox, ReadRefused, ReplyTo, RoomDetail, RoomInfo, ShardStatus, SiteBanner,
+    AskFate, Batch, ConnKey, NoRoom, OwnerBox, ReadRefused, ReplyTo, RoomBan, RoomDetail, RoomInfo, ShardStatus, SiteBanner,
     SiteList, SnapshotView, Tallies, ToOwner, ToWorker, WorkerId, Workers,
 };
 use crate::moderation;
@@ -525,12 +525,14 @@ impl Task {
                 self.state.said.insert(room.clone(), said);
             }
             let info = changed.then(|| self.info(room)).flatten();
+            let bans: Vec<Arc<RoomBan>> = records.iter().filter_map(|r| ban_of(r, room)).collect();
             for worker in self.state.subscribers.get(room).cloned().unwrap_or_default() {
                 if self.state.lost.contains_key(&(worker, room.clone())) {
                     continue;
                 }
                 let sent = batch.iter().map(|b| ToWorker::Batch(b.clone()));
-                for item in sent.chain(info.iter().map(|i| ToWorker::Settings(i.clone()))) {
+                let told = bans.iter().map(|ban| ToWorker::Banned(ban.clone()));
+                for item in sent.chain(info.iter().map(|i| ToWorker::Settings(i.clone()))).chain(told) {
                     if self.workers.send(worker, item).is_err() {
                         self.status.add_undelivered();
                         self.status.add_dropped(batch.as_ref().map_or(&[], |b| &b.pieces));
@@ -626,7 +628,7 @@ impl Task {
                     self.status.add_banner(false);
                     changed = true;
                 }
-                Body::BannerEnd(_) => changed = true,
+                Body::BannerEnd(_) | Body::SiteBan(_) | Body::SiteUnban(_) => changed = true,
                 _ => {}
             }
         }
@@ -650,7 +652,11 @@ impl Task {
             active.iter().map(one).collect()
         });
         written.retain(|banner| as_of < banner.until);
-        Arc::new(SiteList { as_of, banners: written.clone() })
+        let banners = written.clone();
+        let bans = self.owner.site().bans.values();
+        let bans = bans.filter(|ban| !ban.shadow && ban.until.is_none_or(|until| as_of < until));
+        let bans = bans.map(|ban| (ban.user.clone(), ban.until)).collect();
+        Arc::new(SiteList { as_of, banners, bans })
     }
 
     /// Sends the site's list to the homes that do not have it. A full one is tried again with the lost.
@@ -819,6 +825,13 @@ impl Task {
     }
 }
 
+/// What a banned user's streams are told: nothing of a shadow ban.
+fn ban_of(record: &Record, room: &RoomId) -> Option<Arc<RoomBan>> {
+    let Body::Ban(ban) = &record.body else { return None };
+    let told = || Arc::new(RoomBan { room: room.clone(), user: ban.user.clone(), until: ban.until });
+    (!ban.shadow).then(told)
+}
+
 fn detail_of(view: &RoomView) -> RoomDetail {
     RoomDetail {
         room: view.room.clone(),
@@ -827,5 +840,7 @@ fn detail_of(view: &RoomView) -> RoomDetail {
         pseq: view.pseq,
         accepted: view.accepted,
         likes: view.likes.clone(),
+        reports: view.reports.clone(),
+        bans: view.bans.clone(),
     }
 }

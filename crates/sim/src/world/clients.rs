@@ -8,7 +8,7 @@ use grandstand_core::ids::{EventId, Position, Revision};
 use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
 use grandstand_core::owner::answer::Answer;
 use grandstand_core::owner::command::{Command, GiftIn};
-use grandstand_core::record::{Gift, Policy, RetractTarget, ScoreKind, ScoreState};
+use grandstand_core::record::{Ban, Gift, Policy, RetractTarget, ScoreKind, ScoreState};
 use grandstand_core::reject::Code;
 use grandstand_core::revision::ScoreIn;
 use grandstand_core::rooms::RoomChange;
@@ -75,6 +75,7 @@ pub struct Actor {
     n_asks: u64,
     next: Mono,
     banned: Option<UserId>,
+    barred: Option<UserId>,
     slow: bool,
 }
 
@@ -119,6 +120,7 @@ impl World {
                     n_asks: 0,
                     next: Mono(0),
                     banned: None,
+                    barred: None,
                     slow: false,
                 });
                 self.after(Duration::from_millis(50), Event::ActorTick { actor });
@@ -511,14 +513,29 @@ impl World {
         let someone = self.rng.below(self.clients.len() as u64) as usize;
         let user = self.clients[someone].user.clone();
         let target = self.acked.get(&room).and_then(|ids| ids.len().checked_sub(1).map(|last| ids[last]));
-        let draw = self.rng.below(7);
+        let draw = self.rng.below(10);
         let me = &mut self.actors[actor];
         let put = |change| Some(Command::PutRoom { room: room.clone(), change, if_version: None });
         match draw {
-            0 if me.banned.is_none() => {
+            0 | 7 if me.banned.is_none() => {
                 me.banned = Some(user.clone());
-                Some(Command::Ban { room, user, until: None, reason: "rude".into() })
+                let shadow = draw == 7;
+                let purge = (!shadow && n.is_multiple_of(2)).then_some(Duration::from_secs(2));
+                let ban = Ban { user, until: None, reason: "rude".into(), shadow };
+                Some(Command::Ban { room, ban, purge })
             }
+            // One operator alone, so that none lifts what another said.
+            8 if actor == 0 => {
+                let by = name(UserId::parse("operator"));
+                if let Some(user) = me.barred.take() {
+                    return Some(Command::SiteUnban { by, user });
+                }
+                me.barred = Some(user.clone());
+                let shadow = n.is_multiple_of(3);
+                let ban = Ban { user, until: None, reason: "rude".into(), shadow };
+                Some(Command::SiteBan { by, ban, purge: (!shadow).then_some(Duration::from_secs(2)) })
+            }
+            7..=9 => None,
             1 | 2 => {
                 let user = me.banned.take()?;
                 Some(Command::Unban { room, user })

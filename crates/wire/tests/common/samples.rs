@@ -8,6 +8,7 @@ use grandstand_core::record::{
     Audience, Audit, Ban, Banner, Body, ComboUpdate, Comment, Config, Crowd, Gift, Policy, RAW, Record, Retract,
     RetractTarget, Room, RoomState, Score, ScoreKind, ScoreState, Source, Tally, Verdict, Won,
 };
+use grandstand_core::reports::Report;
 use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::sampler::switch::Sampling;
 use grandstand_core::sampler::{Preset, Rules, Weights};
@@ -97,8 +98,16 @@ pub fn samples() -> Vec<(&'static str, Record)> {
         text: "no way 😀\n<b>\u{2028}\u{202f}\\".into(),
         reply_to: Some(id(1)),
         won: None,
+        shadowed: false,
     };
-    let bare = Comment { display: "a".into(), badges: [].into(), text: "x".into(), reply_to: None, won: None };
+    let bare = Comment {
+        display: "a".into(),
+        badges: [].into(),
+        text: "x".into(),
+        reply_to: None,
+        won: None,
+        shadowed: false,
+    };
     let late = Score {
         revision: Revision(2),
         kind: ScoreKind::Correction,
@@ -198,6 +207,20 @@ pub fn samples() -> Vec<(&'static str, Record)> {
     for record in [&mut of_operator, &mut banner_end] {
         (record.room, record.user, record.audience) = (None, UserId::parse("ops_1"), Audience::Nobody);
     }
+    let said = Comment { shadowed: true, won: None, ..bare.clone() };
+    let mut shadowed = record(36, Body::Comment(said));
+    shadowed.audience = Audience::Author;
+    let ban = |shadow| Ban { user: UserId::parse("u_q9z").unwrap(), until: None, reason: "ads".into(), shadow };
+    let mut site_ban = record(38, Body::SiteBan(ban(false)));
+    let mut site_unban = record(39, Body::SiteUnban(UserId::parse("u_q9z").unwrap()));
+    for record in [&mut site_ban, &mut site_unban] {
+        (record.room, record.user, record.audience) = (None, UserId::parse("ops_1"), Audience::Nobody);
+    }
+    let mut asks = Room { version: 12, unique_comment: true, emote_only: true, ..settings.clone() };
+    (asks.members_only, asks.pin_ends) = (Some("sub".into()), [(id(2), Wall(1_779_049_473_000))].into());
+    let mut report = record(42, Body::Report(Report { event: id(2), reason: "spam".into() }));
+    (report.user, report.audience) = (UserId::parse("u_q9z"), Audience::Nobody);
+    let since = RetractTarget::Since(UserId::parse("u_q9z").unwrap(), Wall(1_779_048_873_000));
     vec![
         ("epoch_start", record(0, Body::EpochStart)),
         ("comment", record(2, Body::Comment(comment))),
@@ -237,6 +260,7 @@ pub fn samples() -> Vec<(&'static str, Record)> {
                     user: UserId::parse("u_q9z").unwrap(),
                     until: Some(Wall(1_779_049_473_000)),
                     reason: "spam".into(),
+                    shadow: false,
                 }),
             ),
         ),
@@ -263,5 +287,12 @@ pub fn samples() -> Vec<(&'static str, Record)> {
         ("gift_with_a_banner", shown),
         ("banner_of_an_operator", of_operator),
         ("banner_end", banner_end),
+        ("comment_shadowed", shadowed),
+        ("shadow_ban", record(37, Body::Ban(ban(true)))),
+        ("site_ban", site_ban),
+        ("site_unban", site_unban),
+        ("retract_since", record(40, retract(since))),
+        ("report", report),
+        ("room_asks", record(41, Body::Room(asks.into()))),
     ]
 }

@@ -9,7 +9,7 @@ use grandstand_core::ids::{Epoch, EpochSpan, EventId, Partition, Position, Pseq,
 use grandstand_core::likes::{Frame, RoomLikes, Round};
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::owner::answer::{Answer, Fate};
-use grandstand_core::owner::command::{Author, Publish, React, Standing};
+use grandstand_core::owner::command::{Author, Publish, React, ReportIn, Standing};
 use grandstand_core::record::{Audience, Lane, RetractTarget, Room};
 use grandstand_core::reject::{Code, Reject};
 use grandstand_core::rng::Rng;
@@ -29,7 +29,7 @@ use crate::admission::Change;
 use crate::kernel::Taken;
 use crate::link::peers::To;
 use crate::link::{
-    AskFate, Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomInfo, Seen,
+    AskFate, Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomBan, RoomInfo, Seen,
     Served, SiteBanner, SiteList, ToWorker, Won, WorkerId,
 };
 use crate::shedding;
@@ -103,6 +103,9 @@ fn settings() -> Room {
         banner_items: vec!["rocket".into()],
         banner_amounts: [("EUR".into(), 50_000_000), ("gold".into(), 0)].into(),
         combo_seconds: 0,
+        unique_comment: true,
+        members_only: Some("vip".into()),
+        pin_ends: [(id(5), Wall(7))].into(),
         version: u64::MAX,
         ..Room::fresh("Final ⚽")
     }
@@ -175,6 +178,11 @@ fn ups() -> Vec<Up> {
         Up::Fetch(Fetch::Page { conn: conn(), request: 2, room: room(), after: at(1), comments_from: at(2) }),
         Up::Http { conn: conn(), peer: "[2001:db8::1]:443".parse().unwrap(), request: Box::new(request) },
         Up::Fetch(Fetch::Past { worker: WorkerId::of(0, 0), request: 3, room: room(), upto: at(8), seen: at(2) }),
+        Up::Told(Box::new(ReportIn {
+            room: room(),
+            user: UserId::parse("u").unwrap(),
+            report: grandstand_core::reports::Report { event: id(3), reason: "spam".into() },
+        })),
         Up::React(React { room: room(), user: UserId::parse("u").unwrap(), target: id(3) }),
         Up::AskFate(AskFate {
             conn: conn(),
@@ -243,6 +251,7 @@ fn mails() -> Vec<ToWorker> {
         ToWorker::Tally(Arc::new(vec![(room(), [(LikeKind::plain(), 1)].into())])),
         ToWorker::LikesSettled { sender: u64::MAX, number: 3 },
         ToWorker::Site(Arc::default()),
+        ToWorker::Banned(Arc::new(RoomBan { room: room(), user: UserId::parse("u").unwrap(), until: Some(Wall(9)) })),
         ToWorker::Site(Arc::new(SiteList {
             as_of: Wall(5),
             banners: vec![Arc::new(SiteBanner {
@@ -251,6 +260,7 @@ fn mails() -> Vec<ToWorker> {
                 until: Wall(8),
                 json: br#"{"type":"banner"}"#[..].into(),
             })],
+            bans: [(UserId::parse("u").unwrap(), None), (UserId::parse("v").unwrap(), Some(Wall(7)))].into(),
         })),
         ToWorker::Page { conn, request, room: room(), answer: Ok(page()) },
     ];
