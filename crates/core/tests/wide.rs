@@ -360,6 +360,22 @@ fn a_shadow_banned_user_in_a_wide_room_is_drawn_for_itself_alone_and_takes_nobod
 }
 
 #[test]
+fn what_stands_apart_goes_when_its_author_is_heard_again_so_that_nothing_changes_places() {
+    let mut stand = Stand::wide(1);
+    stand.ask(ban("eve", true));
+    let apart = stand.raw("eve", "k1", "one");
+    stand.ask(Command::Unban { room: room(), user: user("eve") });
+    let heard = stand.raw("eve", "k2", "two");
+    assert_eq!(stand.fate(apart), Some(Fate::NotShown));
+    let waits = stand.raw("ann", "k1", "three");
+    stand.ask(ban("ann", true));
+    stand.raw("ann", "k2", "four");
+    assert_eq!(stand.fate(waits), Some(Fate::NotShown), "the other way round too");
+    stand.pass(WINDOW);
+    assert!(matches!(stand.fate(heard), Some(Fate::Shown(_))));
+}
+
+#[test]
 fn what_stands_apart_survives_a_failed_batch_and_a_crash_and_goes_with_a_retract() {
     let mut stand = Stand::wide(1);
     stand.ask(ban("eve", true));
