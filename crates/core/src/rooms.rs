@@ -61,12 +61,18 @@ pub struct RoomChange {
     pub cap: Option<Option<u32>>,
     /// A preset's own cap holds unless the same change gives one.
     pub preset: Option<Preset>,
-    pub weights: Option<Weights>,
+    pub weights: Option<Box<Weights>>,
     pub banner_items: Option<Vec<Arc<str>>>,
     pub banner_amounts: Option<BTreeMap<Arc<str>, u64>>,
     pub banner_rate: Option<u32>,
     pub banner_seconds: Option<u32>,
     pub combo_seconds: Option<u32>,
+    pub asks: Option<Box<Asks>>,
+}
+
+/// What is changed of what a room asks of a comment, and of its pins one by one.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Asks {
     pub unique_comment: Option<bool>,
     pub emote_only: Option<bool>,
     /// `Some(None)`: anybody may comment again.
@@ -76,6 +82,12 @@ pub struct RoomChange {
     pub unpin: Option<EventId>,
     /// Pins whose end has come go.
     pub end_pins: bool,
+}
+
+impl From<Asks> for RoomChange {
+    fn from(asks: Asks) -> RoomChange {
+        RoomChange { asks: Some(Box::new(asks)), ..RoomChange::default() }
+    }
 }
 
 /// A room that was changed, with what viewers are told of it.
@@ -124,7 +136,7 @@ pub fn change(room: &Room, change: &RoomChange, now: Wall) -> Result<Changed, Ve
     check("sampling_rate", within(change.sampling_rate, 1, 100_000), "1 to 100000 comments a second");
     check("sampling_viewers", within(change.sampling_viewers, 1, u32::MAX), "1 to 4294967295 viewers");
     check("cap", within(change.cap.flatten(), 1, CAP_MAX), "1 to 100 comments a second");
-    let weights_ok = change.weights.as_ref().is_none_or(are_weights);
+    let weights_ok = change.weights.as_deref().is_none_or(are_weights);
     check("weights", weights_ok, "base 1 to 1000, the others 0 to 1000, at most 16 different badges of 1 to 32 bytes");
     let items_ok = change.banner_items.as_ref().is_none_or(|items| items.len() <= banners::ITEMS_MAX);
     check("banner_items", items_ok, "at most 16 items");
@@ -133,14 +145,15 @@ pub fn change(room: &Room, change: &RoomChange, now: Wall) -> Result<Changed, Ve
     check("banner_rate", within(change.banner_rate, 0, banners::ROOM_RATE_MAX), "0 to 30 banners a minute");
     check("banner_seconds", within(change.banner_seconds, 1, banners::GIFT_SECONDS_MAX), "1 to 600 seconds");
     check("combo_seconds", within(change.combo_seconds, 0, combos::SECONDS_MAX), "0 to 60 seconds");
+    let asks = change.asks.as_deref().cloned().unwrap_or_default();
     let badge_ok =
         |badge: &Arc<str>| (1..=BADGE_BYTES_MAX).contains(&badge.len()) && !badge.chars().any(char::is_control);
-    let members_ok = change.members_only.iter().flatten().all(badge_ok);
+    let members_ok = asks.members_only.iter().flatten().all(badge_ok);
     check("members_only", members_ok, "a badge of 1 to 32 bytes, or null");
     let is_new = |id: &EventId| !room.pinned.contains(id);
-    let pin_fits = change.pin.as_ref().is_none_or(|(id, _)| !is_new(id) || room.pinned.len() < PINNED_MAX);
+    let pin_fits = asks.pin.as_ref().is_none_or(|(id, _)| !is_new(id) || room.pinned.len() < PINNED_MAX);
     check("event_id", pin_fits, "10 events are pinned, as many as may be: unpin one first");
-    let pin_lasts = change.pin.as_ref().is_none_or(|(_, until)| until.is_none_or(|until| now < until));
+    let pin_lasts = asks.pin.as_ref().is_none_or(|(_, until)| until.is_none_or(|until| now < until));
     check("until", pin_lasts, "a time to come");
     if !faults.is_empty() {
         return Err(faults);
@@ -168,16 +181,16 @@ pub fn change(room: &Room, change: &RoomChange, now: Wall) -> Result<Changed, Ve
     set(&mut new.sampling.viewers, &change.sampling_viewers);
     set(&mut new.sampling.preset, &change.preset);
     set(&mut new.sampling.cap, &change.cap.or(change.preset.map(|_| None)));
-    set(&mut new.sampling.weights, &change.weights);
+    set(&mut new.sampling.weights, &change.weights.as_deref().cloned());
     set(&mut new.banner_items, &change.banner_items);
     set(&mut new.banner_amounts, &change.banner_amounts);
     set(&mut new.banner_rate, &change.banner_rate);
     set(&mut new.banner_seconds, &change.banner_seconds);
     set(&mut new.combo_seconds, &change.combo_seconds);
-    set(&mut new.unique_comment, &change.unique_comment);
-    set(&mut new.emote_only, &change.emote_only);
-    set(&mut new.members_only, &change.members_only);
-    change_pins(&mut new, change, now);
+    set(&mut new.unique_comment, &asks.unique_comment);
+    set(&mut new.emote_only, &asks.emote_only);
+    set(&mut new.members_only, &asks.members_only);
+    change_pins(&mut new, &asks, now);
     if let Some(seconds) = change.slow_mode_seconds {
         new.slow_mode_seconds = seconds;
         new.slow_mode_until = change.slow_mode_for.filter(|_| seconds > 0).map(|lasts| now + lasts);
@@ -189,7 +202,7 @@ pub fn change(room: &Room, change: &RoomChange, now: Wall) -> Result<Changed, Ve
     Ok(Changed { room: new, config })
 }
 
-fn change_pins(new: &mut Room, change: &RoomChange, now: Wall) {
+fn change_pins(new: &mut Room, change: &Asks, now: Wall) {
     if let Some((id, until)) = change.pin {
         if !new.pinned.contains(&id) {
             new.pinned.push(id);
@@ -252,7 +265,7 @@ fn told(old: &Room, new: &Room) -> Config {
 
 #[cfg(test)]
 mod tests {
-    use super::{RoomChange, change};
+    use super::{Asks, RoomChange, change};
     use crate::record::{Config, Room, RoomState};
     use crate::sampler::{Preset, Weights};
     use crate::time::Wall;
@@ -298,7 +311,7 @@ mod tests {
     #[test]
     fn pins_are_several_end_by_themselves_and_are_bounded() {
         let id = |n| crate::ids::EventId::new(1 << 33 | n).unwrap();
-        let pin = |n, until| RoomChange { pin: Some((id(n), until)), ..RoomChange::default() };
+        let pin = |n, until| RoomChange::from(Asks { pin: Some((id(n), until)), ..Asks::default() });
         let mut room = room();
         for n in 1..=super::PINNED_MAX as u64 {
             room = change(&room, &pin(n, (n == 2).then_some(Wall(5_000))), Wall(1_000)).unwrap().room;
@@ -306,14 +319,14 @@ mod tests {
         let full = change(&room, &pin(99, None), Wall(1_000)).unwrap_err();
         assert_eq!(full[0].0, "event_id");
         assert_eq!(change(&room, &pin(3, Some(Wall(1_000))), Wall(1_000)).unwrap_err()[0].0, "until");
-        let end = RoomChange { end_pins: true, ..RoomChange::default() };
+        let end = RoomChange::from(Asks { end_pins: true, ..Asks::default() });
         assert_eq!(change(&room, &end, Wall(4_999)).unwrap().config, Config::default(), "not yet");
         let ended = change(&room, &end, Wall(5_000)).unwrap();
         assert!(ended.config.pinned.is_some_and(|left| left.len() == 9 && !left.contains(&id(2))));
         assert!(ended.room.pin_ends.is_empty());
         let later = change(&room, &pin(2, None), Wall(1_000)).unwrap().room;
         assert!(later.pin_ends.is_empty() && later.pinned == room.pinned, "a pin may be given another end");
-        let unpin = RoomChange { unpin: Some(id(7)), ..RoomChange::default() };
+        let unpin = RoomChange::from(Asks { unpin: Some(id(7)), ..Asks::default() });
         assert!(!change(&room, &unpin, Wall(0)).unwrap().room.pinned.contains(&id(7)));
     }
 
@@ -334,8 +347,8 @@ mod tests {
             (RoomChange { sampling_rate: Some(0), ..RoomChange::default() }, "sampling_rate"),
             (RoomChange { sampling_viewers: Some(0), ..RoomChange::default() }, "sampling_viewers"),
             (RoomChange { cap: Some(Some(101)), ..RoomChange::default() }, "cap"),
-            (RoomChange { weights: Some(weights), ..RoomChange::default() }, "weights"),
-            (RoomChange { weights: Some(twice), ..RoomChange::default() }, "weights"),
+            (RoomChange { weights: Some(weights.into()), ..RoomChange::default() }, "weights"),
+            (RoomChange { weights: Some(twice.into()), ..RoomChange::default() }, "weights"),
         ] {
             assert_eq!(super::change(&room(), &change, Wall(0)).unwrap_err()[0].0, field);
         }

@@ -10,7 +10,7 @@ use grandstand_core::owner::{Owner, Settings};
 use grandstand_core::record::{Audience, Audit, Ban, Body, Comment, Gift, Policy, RetractTarget, RoomState, Verdict};
 use grandstand_core::reject::Code;
 use grandstand_core::reports::Report;
-use grandstand_core::rooms::RoomChange;
+use grandstand_core::rooms::{Asks, RoomChange};
 use grandstand_core::time::{Mono, Wall};
 
 struct Door {
@@ -371,7 +371,7 @@ fn a_shadow_banned_user_is_answered_as_ever_and_shown_to_nobody_else() {
 
 #[test]
 fn a_room_may_take_nothing_twice_and_retries_stay_free() {
-    let mut door = Door::new(Settings::default(), RoomChange { unique_comment: Some(true), ..RoomChange::default() });
+    let mut door = Door::new(Settings::default(), Asks { unique_comment: Some(true), ..Asks::default() }.into());
     let said = |who, key| comment(who, key, "gol", Standing::Viewer);
     let first = door.submit(said("u", "k1"));
     let under_way = door.submit(said("u", "k2"));
@@ -390,8 +390,8 @@ fn a_room_may_take_nothing_twice_and_retries_stay_free() {
 
 #[test]
 fn a_room_may_take_emotes_alone_and_members_alone() {
-    let asks = RoomChange { emote_only: Some(true), members_only: Some(Some("sub".into())), ..RoomChange::default() };
-    let mut door = Door::new(Settings::default(), asks);
+    let asks = Asks { emote_only: Some(true), members_only: Some(Some("sub".into())), ..Asks::default() };
+    let mut door = Door::new(Settings::default(), asks.into());
     let said = |key: &str, text: &str, badge: &str| match comment("u", key, text, Standing::Viewer) {
         Command::Publish(mut publish) => {
             publish.author.badges = [badge.into()].into();
@@ -436,7 +436,7 @@ fn a_pin_ends_by_itself_and_viewers_are_told() {
     let mut door = Door::plain();
     let pinned = id(&door.say("u", "k"));
     let until = door.wall + Duration::from_secs(60);
-    door.put(RoomChange { pin: Some((pinned, Some(until))), ..RoomChange::default() });
+    door.put(Asks { pin: Some((pinned, Some(until))), ..Asks::default() }.into());
     assert_eq!(door.owner.room(&room()).unwrap().pinned.len(), 1, "the snapshot shows it");
     door.pass(Duration::from_secs(60));
     assert!(door.owner.next_deadline().is_some_and(|at| at <= door.now));

@@ -13,7 +13,7 @@ use crate::owner::draft::Draft;
 use crate::record::{Body, Config, Retract, RetractTarget, Room, RoomState, ScoreKind, ScoreState};
 use crate::reject::{Code, Reject};
 use crate::revision::{Decision, ScoreIn};
-use crate::rooms::{self, RoomChange};
+use crate::rooms::{self, Asks, RoomChange};
 use crate::time::Wall;
 
 impl Owner {
@@ -146,7 +146,7 @@ impl Owner {
     pub(super) fn seal_pin_end(&self, draft: &mut Draft, at: usize) {
         let Some(view) = draft.views.get(&at).or(self.slots[at].view.as_ref()) else { return };
         let settings = view.settings.clone();
-        let end = RoomChange { end_pins: true, ..RoomChange::default() };
+        let end = RoomChange::from(Asks { end_pins: true, ..Asks::default() });
         let changed = self.change_room(draft, at, &settings, &end);
         assert!(changed.is_ok(), "a pin may always end");
     }

@@ -14,7 +14,7 @@ use grandstand_core::owner::answer::Answer;
 use grandstand_core::owner::command::Command;
 use grandstand_core::record::{Ban, RetractTarget, RoomState};
 use grandstand_core::reports::Reported;
-use grandstand_core::rooms::RoomChange;
+use grandstand_core::rooms::{Asks, RoomChange};
 use grandstand_wire::stamp;
 use http::{Response, StatusCode};
 use serde_json::json;
@@ -94,7 +94,7 @@ pub async fn pin(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
     let event = fields.need("event_id", "must be an event id", |v| v.as_u64().and_then(EventId::new));
     let until = fields.get("until", "must be a time, as ts is", |v| v.as_str().and_then(stamp::parse));
     let why = justification(&mut fields)?;
-    let change = RoomChange { pin: Some((event.expect("checked"), until)), ..RoomChange::default() };
+    let change = Asks { pin: Some((event.expect("checked"), until)), ..Asks::default() }.into();
     change_room(&control, room, &actor, "pin", &why, change).await
 }
 
@@ -103,7 +103,7 @@ pub async fn unpin(State(control): State<Shared>, ask: Ask) -> Result<Response<B
     let (room, actor, mut fields) = begin(&control, &ask)?;
     let event = fields.need("event_id", "must be an event id", |v| v.as_u64().and_then(EventId::new));
     let why = justification(&mut fields)?;
-    let change = RoomChange { unpin: event, ..RoomChange::default() };
+    let change = Asks { unpin: event, ..Asks::default() }.into();
     change_room(&control, room, &actor, "unpin", &why, change).await
 }
 

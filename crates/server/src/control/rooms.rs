@@ -7,7 +7,7 @@ use grandstand_core::names::Key;
 use grandstand_core::owner::answer::Answer;
 use grandstand_core::owner::command::Command;
 use grandstand_core::record::{Audit, Policy, Room, RoomState};
-use grandstand_core::rooms::RoomChange;
+use grandstand_core::rooms::{Asks, RoomChange};
 use grandstand_core::sampler::switch::Sampling;
 use grandstand_core::sampler::{Preset, Weights};
 use grandstand_wire::codes::ErrorCode;
@@ -220,7 +220,9 @@ fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, 
         sampling_viewers: fields.number("sampling_viewers", most),
         cap: number_or_null(fields, "cap"),
         preset: fields.get("preset", "must be chat or danmaku", |v| v.as_str().and_then(Preset::parse)),
-        weights: fields.get("weights", "must be {base, per_reply, per_reaction, badges}, whole numbers", weights),
+        weights: fields
+            .get("weights", "must be {base, per_reply, per_reaction, badges}, whole numbers", weights)
+            .map(Box::new),
         banner_items: fields.get("banner_items", "must be a list of items, each a display name", |v| match v {
             Value::Array(items) => items.iter().map(|i| i.as_str().and_then(auth::display_name)).collect(),
             _ => None,
@@ -236,10 +238,7 @@ fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, 
         banner_rate: fields.number("banner_rate", most),
         banner_seconds: fields.number("banner_seconds", most),
         combo_seconds: fields.number("combo_seconds", most),
-        unique_comment: fields.flag("unique_comment"),
-        emote_only: fields.flag("emote_only"),
-        members_only: badge_or_null(fields),
-        ..RoomChange::default()
+        asks: asks(fields).map(Box::new),
     };
     fields.check(ErrorCode::BadField)?;
     Ok(change)
@@ -270,6 +269,16 @@ fn weights(value: &Value<'_>) -> Option<Weights> {
 fn number_or_null(fields: &mut Fields<'_>, member: &'static str) -> Option<Option<u32>> {
     let null = fields.object.iter().any(|(name, value)| name == member && value.is_null());
     if null { Some(None) } else { fields.number(member, u32::MAX).map(Some) }
+}
+
+fn asks(fields: &mut Fields<'_>) -> Option<Asks> {
+    let asks = Asks {
+        unique_comment: fields.flag("unique_comment"),
+        emote_only: fields.flag("emote_only"),
+        members_only: badge_or_null(fields),
+        ..Asks::default()
+    };
+    (asks != Asks::default()).then_some(asks)
 }
 
 fn badge_or_null(fields: &mut Fields<'_>) -> Option<Option<std::sync::Arc<str>>> {

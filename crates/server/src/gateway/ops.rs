@@ -388,9 +388,6 @@ impl Worker {
         if rare.asked.is_empty() {
             rare.asked = VecDeque::new();
         }
-        if let Some(who) = who.filter(|who| !who.is_backend()) {
-            self.early.note(&room, &who.user, &answer, now);
-        }
         let mut events = Vec::with_capacity(2);
         let fate = match &answer {
             Answer::Raw { raw_id, fate: None, .. } => {
@@ -400,6 +397,9 @@ impl Worker {
             Answer::Raw { fate, .. } => *fate,
             _ => None,
         };
+        if let Some(who) = who.filter(|who| !who.is_backend()) {
+            self.early.note(&room, &who.user, &answer, now);
+        }
         events.push(said(&room, &client_msg_id, answer));
         events.extend(fate.map(|fate| committed(&room, &client_msg_id, fate.event_id())));
         let bytes = frames::encode(Transport::WebSocket, &events);

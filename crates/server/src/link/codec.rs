@@ -33,8 +33,8 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::peers::To;
 use super::{
-    AskFate, Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomBan, RoomInfo, Seen,
-    Served, SiteBanner, SiteList, ToWorker, Won, WorkerId,
+    AskFate, Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomBan,
+    RoomInfo, Seen, Served, SiteBanner, SiteList, ToWorker, Won, WorkerId,
 };
 use crate::admission::Change;
 use crate::kernel::Taken;

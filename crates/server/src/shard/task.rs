@@ -32,8 +32,8 @@ use tokio::sync::oneshot;
 use crate::clock;
 use crate::link::likes::{LikeBox, RoomTotals};
 use crate::link::{
-    AskFate, Batch, ConnKey, NoRoom, OwnerBox, ReadRefused, ReplyTo, RoomBan, RoomDetail, RoomInfo, ShardStatus, SiteBanner,
-    SiteList, SnapshotView, Tallies, ToOwner, ToWorker, WorkerId, Workers,
+    AskFate, Batch, ConnKey, NoRoom, OwnerBox, ReadRefused, ReplyTo, RoomBan, RoomDetail, RoomInfo, ShardStatus,
+    SiteBanner, SiteList, SnapshotView, Tallies, ToOwner, ToWorker, WorkerId, Workers,
 };
 use crate::moderation;
 use crate::shard::facts::Facts;

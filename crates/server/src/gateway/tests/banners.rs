@@ -23,7 +23,7 @@ fn hang(stage: &Stage, numbers: &[u64]) {
         let json = json!({"type": "banner", "banner_id": n.to_string()}).to_string().into_bytes();
         Arc::new(SiteBanner { id, ts: clock::wall(), until, json: json.into() })
     };
-    let list = SiteList { as_of: clock::wall(), banners: numbers.iter().map(one).collect() };
+    let list = SiteList { as_of: clock::wall(), banners: numbers.iter().map(one).collect(), ..SiteList::default() };
     assert!(stage.workers.send(WorkerId(0), ToWorker::Site(Arc::new(list))).is_ok());
 }
 

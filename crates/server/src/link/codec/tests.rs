@@ -29,8 +29,8 @@ use crate::admission::Change;
 use crate::kernel::Taken;
 use crate::link::peers::To;
 use crate::link::{
-    AskFate, Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomBan, RoomInfo, Seen,
-    Served, SiteBanner, SiteList, ToWorker, Won, WorkerId,
+    AskFate, Batch, ConnKey, Delay, Fetch, HttpPart, NoRoom, Page, Past, Piece, ReadRefused, Resumed, RoomBan,
+    RoomInfo, Seen, Served, SiteBanner, SiteList, ToWorker, Won, WorkerId,
 };
 use crate::shedding;
 
