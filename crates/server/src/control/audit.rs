@@ -4,7 +4,7 @@
 //! back from their ends, each for a bounded time, so an answer may hold less than was asked for and still say that there is
 //! more: its `next` is where both leave off.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::PathBuf;
@@ -143,7 +143,10 @@ fn is_about(record: &Record, user: &UserId) -> bool {
         record::Body::Gift(_) | record::Body::Erased => record.user.as_ref() == Some(user),
         record::Body::Ban(ban) => ban.user == *user,
         record::Body::Unban(unbanned) => unbanned == user,
-        record::Body::Retract(retract) => retract.target == RetractTarget::User(user.clone()),
+        record::Body::Retract(retract) => match &retract.target {
+            RetractTarget::User(whose) | RetractTarget::Since(whose, _) => whose == user,
+            RetractTarget::Event(_) | RetractTarget::All => false,
+        },
         _ => false,
     }
 }
@@ -153,6 +156,8 @@ fn is_about(record: &Record, user: &UserId) -> bool {
 struct Retracted {
     all: bool,
     users: BTreeSet<UserId>,
+    /// The purge of a user that reaches back furthest.
+    since: BTreeMap<UserId, Wall>,
     events: BTreeSet<EventId>,
 }
 
@@ -162,13 +167,18 @@ impl Retracted {
             match &retract.target {
                 RetractTarget::All => self.all = true,
                 RetractTarget::User(user) => drop(self.users.insert(user.clone())),
+                RetractTarget::Since(user, from) => {
+                    let known = self.since.entry(user.clone()).or_insert(*from);
+                    *known = (*known).min(*from);
+                }
                 RetractTarget::Event(id) => drop(self.events.insert(*id)),
             }
         }
     }
 
     fn holds(&self, record: &Record) -> bool {
-        let by_user = || record.user.as_ref().is_some_and(|user| self.users.contains(user));
+        let purged = |user| self.since.get(user).is_some_and(|from| *from <= record.ts);
+        let by_user = || record.user.as_ref().is_some_and(|user| self.users.contains(user) || purged(user));
         matches!(record.body, record::Body::Comment(_))
             && (self.all || self.events.contains(&record.event_id()) || by_user())
     }

@@ -363,10 +363,10 @@ const CHANGES_MAX: usize = 3;
 fn is_change(audit: &Record, record: &Record) -> bool {
     let Body::Audit(audit) = &audit.body else { return false };
     match &record.body {
-        Body::Ban(_) => &*audit.what == "ban",
+        Body::Ban(_) => matches!(&*audit.what, "ban" | "shadow ban"),
         Body::Unban(_) => &*audit.what == "unban",
         Body::Retract(_) => matches!(&*audit.what, "retract" | "ban"),
-        Body::Room(_) | Body::Config(_) => !matches!(&*audit.what, "retract" | "ban" | "unban"),
+        Body::Room(_) | Body::Config(_) => !matches!(&*audit.what, "retract" | "ban" | "shadow ban" | "unban"),
         _ => false,
     }
 }
