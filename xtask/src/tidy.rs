@@ -30,6 +30,7 @@ const SHARED: &[&str] = &[
     "auth",
     "clock",
     "config",
+    "early",
     "edge",
     "failpoint",
     "kernel",
