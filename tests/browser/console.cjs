@@ -103,7 +103,7 @@ module.exports = ({ open, check, live, shows, screens, token }) => {
         const card = document.getElementById('user').textContent;
         return card.includes('buy this (retracted)') && card.includes('ban lifted') && card.includes('Not banned here');
       });
-      await page.screenshot({ path: path.join(screens, 'console-room-desktop-light.png') });
+      await page.screenshot({ path: path.join(screens, 'console-user-card.png') });
       check(page.faults.length === 0 && viewer.faults.length === 0, `page faults: ${page.faults} ${viewer.faults}`);
       await Promise.all([page.context().close(), viewer.context().close()]);
     },
@@ -186,7 +186,7 @@ module.exports = ({ open, check, live, shows, screens, token }) => {
       await page.keyboard.press('k');
       for (let n = 0; n < 4; n += 1) await page.keyboard.press('K');
       await page.waitForFunction(() => document.querySelector('.aim').textContent === '5 comments selected');
-      await page.screenshot({ path: path.join(screens, 'console-bulk-desktop-light.png') });
+      await page.screenshot({ path: path.join(screens, 'console-bulk.png') });
       await page.keyboard.press('b');
       await asked(page);
       check((await page.textContent('dialog')).includes('Ban 5 users?'), 'how many is said');
@@ -347,7 +347,7 @@ module.exports = ({ open, check, live, shows, screens, token }) => {
       await answer(page, 'asked by the desk');
       await viewer.waitForFunction(() => document.querySelector('#banners .banner-text')?.textContent === 'Extra time starts <now>');
       await page.waitForSelector('[data-banner]');
-      await page.screenshot({ path: path.join(screens, 'console-banners-desktop-light.png') });
+      await page.screenshot({ path: path.join(screens, 'console-banner-stands.png') });
       await page.keyboard.press('z');
       await viewer.waitForFunction(() => document.getElementById('banners').hidden);
 
@@ -365,7 +365,7 @@ module.exports = ({ open, check, live, shows, screens, token }) => {
       await page.fill('#ask-seconds', '60');
       await answer(page, 'a new version');
       await page.waitForFunction(() => document.querySelector('[data-gateway] .state-name').textContent === 'draining');
-      await page.screenshot({ path: path.join(screens, 'console-gateways-desktop-light.png') });
+      await page.screenshot({ path: path.join(screens, 'console-drain.png') });
       await page.keyboard.press('z');
       await page.waitForFunction(() => document.querySelector('[data-gateway] .state-name').textContent === 'open');
       check(page.faults.length === 0, `page faults: ${page.faults}`);

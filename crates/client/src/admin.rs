@@ -233,6 +233,26 @@ impl Admin {
         self.post(&format!("/admin/gateways/{}/drain", segment(gateway)), json!({"seconds": seconds}), why).await
     }
 
+    /// A cap on what viewers of sampled rooms are given, for so many seconds, and for how long shedding is no surprise. What is
+    /// left out ends.
+    pub async fn shedding(
+        &self,
+        gateway: &str,
+        cap: Option<(u32, u64)>,
+        expected_seconds: Option<u64>,
+        why: &str,
+    ) -> Result<Value, NotDone> {
+        let path = format!("/admin/gateways/{}/shedding", segment(gateway));
+        let (cap, seconds) = cap.unzip();
+        self.post(&path, json!({"cap": cap, "seconds": seconds, "expected_seconds": expected_seconds}), why).await
+    }
+
+    /// What a room's gifts come to, ids `from` to `to`: one call's part; with `more` the next begins at `upto + 1`.
+    pub async fn gifts(&self, room: &str, from: Option<u64>, to: Option<u64>) -> Result<Value, NotDone> {
+        let (from, to) = (from.map(|n| n.to_string()), to.map(|n| n.to_string()));
+        self.get(&path(room, "/gifts"), &[("from", &from), ("to", &to)]).await
+    }
+
     pub async fn audit(&self, asked: &AuditAsked) -> Result<Value, NotDone> {
         let limit = asked.limit.map(|n| n.to_string());
         let AuditAsked { room, operator, action, from, to, before, .. } = asked;

@@ -125,6 +125,28 @@ enum What {
     },
     /// Sends a gateway's viewers away over so many seconds, and takes nobody until the next `admission`.
     Drain { gateway: String, seconds: u64 },
+    /// Viewers of sampled rooms are given at most so many comments a second for a while. Without anything: what was set ends.
+    Shedding {
+        gateway: String,
+        #[arg(long, requires = "lasts")]
+        cap: Option<u32>,
+        /// How long the cap holds: at most 15m.
+        #[arg(long = "for", requires = "cap", value_parser = crate::token::ttl)]
+        lasts: Option<Duration>,
+        /// How long shedding is no surprise: at most 12h.
+        #[arg(long, value_parser = crate::token::ttl)]
+        expected: Option<Duration>,
+    },
+    /// What a room's gifts come to, by currency and user, one answer of JSON a line.
+    Gifts {
+        room: String,
+        /// First id.
+        #[arg(long)]
+        from: Option<u64>,
+        /// Last id.
+        #[arg(long)]
+        to: Option<u64>,
+    },
     /// What operators changed, newest first.
     Audit {
         #[arg(long)]
@@ -363,6 +385,24 @@ async fn perform(args: &Args) -> Result<()> {
         What::Drain { gateway, seconds } => {
             let answer = admin.drain(gateway, *seconds, why()?).await?;
             done(&format!("{gateway} is drained over {seconds} s"), &answer);
+        }
+        What::Shedding { gateway, cap, lasts, expected } => {
+            let cap = cap.zip(lasts.map(|d| d.as_secs()));
+            let answer = admin.shedding(gateway, cap, expected.map(|d| d.as_secs()), why()?).await?;
+            let set = cap.map_or("as it was".to_owned(), |(cap, seconds)| format!("at most {cap}/s for {seconds} s"));
+            done(&format!("shedding of {gateway}: {set}"), &answer);
+        }
+        What::Gifts { room, from, to } => {
+            let mut from = *from;
+            loop {
+                let part = admin.gifts(room, from, *to).await?;
+                println!("{part}");
+                // Parts add up: each says where it ends.
+                match part["upto"].as_u64().filter(|_| part["more"] == true) {
+                    Some(upto) => from = Some(upto + 1),
+                    None => break,
+                }
+            }
         }
         What::Audit { room, operator, action, from, to, limit } => {
             let (room, operator, action) = (room.clone(), operator.clone(), action.clone());

@@ -88,6 +88,14 @@ fn everything_an_operator_does_is_done_from_a_terminal_and_audited() {
     run(&["banner", "end", &id]);
     assert_eq!(ok(&server, &ops, &["banner", "list"])["banners"], json!([]));
     assert_eq!(run(&["admission", "local", "500", "--burst", "700"])["admission"], json!({"rate": 500, "burst": 700}));
+    let shed = run(&["shedding", "local", "--cap", "2", "--for", "5m"]);
+    assert_eq!(shed["shedding"]["order"]["cap"], 2, "{shed}");
+    assert_eq!(run(&["shedding", "local"])["shedding"]["order"], Value::Null);
+    let gift =
+        json!({"gift_id": "g1", "user": {"id": "u17"}, "item": "rose", "amount_micros": 990_000, "currency": "EUR"});
+    let given = server.http().call("POST", "/v1/rooms/derby/gifts", Some(&backend), Some(&gift)).expect("an answer");
+    assert_eq!(given.status, 200, "{:?}", given.json);
+    assert_eq!(ok(&server, &ops, &["gifts", "derby"])["currencies"][0]["amount_micros"], "990000");
     assert_eq!(run(&["drain", "local", "0"])["state"], "draining");
     assert_eq!(run(&["admission", "local"])["state"], "open");
     assert_eq!(ok(&server, &ops, &["gateways"])["gateways"][0]["id"], "local");
