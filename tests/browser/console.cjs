@@ -349,7 +349,7 @@ module.exports = ({ open, check, live, shows, screens, token }) => {
       await page.waitForSelector('[data-banner]');
       await page.screenshot({ path: path.join(screens, 'console-banner-stands.png') });
       await page.keyboard.press('z');
-      await viewer.waitForFunction(() => document.getElementById('banners').hidden);
+      await viewer.waitForFunction(() => !document.getElementById('banners').textContent.includes('Extra time'));
 
       await page.click('#nav a[data-view="gateways"]');
       await page.click('[data-gateway] button:has-text("Admission")');
