@@ -119,7 +119,7 @@ fn build(root: &Path) -> Result<()> {
 
 /// Unit and property tests of every crate; the process tests of the binary are a suite of their own.
 fn unit(root: &Path) -> Result<()> {
-    let crates = ["core", "wire", "store", "client", "server", "load", "sim", "fuzz"];
+    let crates = ["core", "wire", "classifier", "store", "client", "server", "load", "sim", "fuzz"];
     let names: Vec<String> = crates.iter().map(|c| format!("grandstand-{c}")).collect();
     let mut args = vec!["test", "--profile", "ci", "--locked", "--no-fail-fast"];
     for name in &names {

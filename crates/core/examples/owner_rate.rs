@@ -60,7 +60,7 @@ fn main() {
             match output {
                 Output::Answer { answer: Answer::Published { .. }, .. } => done += 1,
                 Output::Answer { answer: Answer::Reject(_), .. } => refused += 1,
-                Output::Answer { .. } | Output::Committed(_) | Output::Fate { .. } => {}
+                Output::Answer { .. } | Output::Committed(_) | Output::Fate { .. } | Output::Decided { .. } => {}
                 Output::NeedVerdict { .. } | Output::LikesSettled { .. } => {}
             }
         }

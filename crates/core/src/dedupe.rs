@@ -41,6 +41,10 @@ pub enum Road {
     Direct,
     /// As a raw comment of a wide room, which a window let win under the second id, if any.
     Raw(Option<EventId>),
+    /// Not as an event: moderation refused it.
+    Blocked,
+    /// As one that waits for a human's word.
+    Held,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,6 +83,13 @@ impl Window {
     pub fn won(&mut self, key: &ClientMsgId, raw_id: EventId, event_id: EventId) {
         if let Some(kept) = self.keys.get_mut(key).filter(|kept| kept.event_id == raw_id) {
             kept.road = Road::Raw(Some(event_id));
+        }
+    }
+
+    /// What was held under this key is on its last road. Nothing happens when the key is forgotten.
+    pub fn decided(&mut self, key: &ClientMsgId, held_id: EventId, event_id: EventId, road: Road) {
+        if let Some(kept) = self.keys.get_mut(key).filter(|kept| kept.event_id == held_id) {
+            (kept.event_id, kept.road) = (event_id, road);
         }
     }
 

@@ -1,5 +1,8 @@
 //! What moderation says of a comment, and why.
 
+pub mod breaker;
+pub mod desk;
+
 use std::sync::Arc;
 
 use crate::record::Verdict;
@@ -12,6 +15,16 @@ pub struct Ruling {
     pub rule: Option<Arc<str>>,
 }
 
+/// How long a held comment waits for a human's word unless its room says otherwise, and the longest a room may say.
+pub const HOLD_SECONDS: u32 = 3_600;
+pub const HOLD_SECONDS_MAX: u32 = 604_800;
+/// Comments of one room that wait for review; past it a flagged comment is told to come back.
+pub const HELD_MAX: usize = 512;
+/// Comments that were shown without a verdict, or before it, and may still be taken back, over all rooms. The oldest goes first.
+pub const SHOWN_MAX: usize = 65_536;
+/// The rule of a comment that was shown because no verdict came in time.
+pub const NO_VERDICT: &str = "no verdict in time";
+
 /// A rule's name is cut to this where it comes from outside.
 pub const RULE_BYTES_MAX: usize = 100;
 
@@ -20,6 +33,11 @@ impl Ruling {
 
     pub fn of(verdict: Verdict, rule: &str) -> Ruling {
         Ruling { verdict, rule: Some(named(rule)) }
+    }
+
+    /// Without a rule.
+    pub fn plain(verdict: Verdict) -> Ruling {
+        Ruling { verdict, rule: None }
     }
 
     /// The sterner of two.

@@ -29,6 +29,7 @@ mod recover;
 mod reports;
 mod seal;
 mod shadow;
+mod verdicts;
 mod wide;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -39,7 +40,7 @@ use crate::banners::Site;
 use crate::claims::Claims;
 use crate::dedupe;
 use crate::hash::Seeded;
-use crate::ids::{Epoch, EpochSpan, Position, Seq};
+use crate::ids::{Epoch, EpochSpan, EventId, Position, Seq};
 use crate::names::{Key, RoomId, UserId};
 use crate::planted::planted;
 use crate::rate::Gcra;
@@ -121,7 +122,17 @@ pub struct Owner {
     /// The epoch this owner writes in once started.
     epoch: Option<Epoch>,
     waiting: VecDeque<seal::Waiting>,
+    /// Questions are numbered above any command's tag.
+    questions: Tag,
     judging: BTreeMap<Tag, seal::Comment>,
+    /// Shown without a verdict or before it, by the question that is still open.
+    shown: BTreeMap<Tag, verdicts::Shown>,
+    /// Shown, and to be taken back with the next batch.
+    take_backs: BTreeMap<EventId, (usize, Option<Arc<str>>)>,
+    /// Recovery: shown before a verdict that this process never asked for.
+    unasked: Vec<(usize, Arc<Record>)>,
+    /// When each held comment is refused if nobody decides.
+    held_ends: BTreeSet<(Wall, usize, EventId)>,
     flight: Option<commit::Flight>,
     /// Comments and other commands between submit and answer.
     n_comments: usize,
@@ -147,7 +158,6 @@ pub struct Owner {
     apart_drawn: VecDeque<(usize, Arc<Record>)>,
     /// Winners without a verdict: their room, and until when.
     judged_winners: BTreeMap<Tag, (usize, Mono)>,
-    winner_tags: Tag,
     /// Rooms that are narrow again, and until when what they were wide for is kept.
     kept: BTreeSet<(Wall, usize)>,
     /// Recovery: what was said in wide rooms in the last seconds of the log.
@@ -220,7 +230,12 @@ impl Owner {
             ts: Wall(0),
             epoch: None,
             waiting: VecDeque::new(),
+            questions: 0,
             judging: BTreeMap::new(),
+            shown: BTreeMap::new(),
+            take_backs: BTreeMap::new(),
+            unasked: Vec::new(),
+            held_ends: BTreeSet::new(),
             flight: None,
             n_comments: 0,
             n_priority: 0,
@@ -237,7 +252,6 @@ impl Owner {
             lines: BTreeSet::new(),
             apart_drawn: VecDeque::new(),
             judged_winners: BTreeMap::new(),
-            winner_tags: 0,
             kept: BTreeSet::new(),
             recovered: BTreeMap::new(),
             #[cfg(feature = "planted")]
@@ -288,7 +302,10 @@ impl Owner {
         let slow_end = self.slow_ends.first().map(|(end, _)| now + end.since(log_now));
         let pin_end = self.pin_ends.first().map(|(end, _)| now + end.since(log_now));
         let combo = self.combos_due.first().map(|(due, _)| now + due.since(log_now));
-        [verdict, slow_end, pin_end, self.tally_due(), self.next_wide(), combo].into_iter().flatten().min()
+        let held_end = self.held_ends.first().map(|(end, ..)| now + end.since(log_now));
+        let unasked = (!self.unasked.is_empty()).then_some(now);
+        let due = [verdict, slow_end, pin_end, self.tally_due(), self.next_wide(), combo, held_end, unasked];
+        due.into_iter().flatten().min()
     }
 
     fn tick(&mut self, now: Mono, wall: Wall) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::ids::{Epoch, EventId, Partition, Pseq, Revision, Seq};
 use crate::likes::Totals;
+use crate::moderation;
 use crate::names::{ClientMsgId, Key, RoomId, UserId};
 use crate::reports::Report;
 use crate::sampler;
@@ -69,6 +70,9 @@ impl Record {
                 | Body::Wide(_)
                 | Body::Narrow(_)
                 | Body::Tally(_)
+                | Body::Blocked(_)
+                | Body::Held(_)
+                | Body::HeldEnd(_)
                 | Body::Erased,
                 _,
             ) => None,
@@ -85,7 +89,14 @@ impl Record {
 
     /// Whether its body is kept no longer than its room keeps what users said and gave; an operator's records are.
     pub fn is_said(&self) -> bool {
-        self.lane().is_some() || self.is_raw() || matches!(self.body, Body::Gift(_) | Body::Report(_))
+        self.lane().is_some()
+            || self.is_raw()
+            || matches!(self.body, Body::Gift(_) | Body::Report(_) | Body::Blocked(_) | Body::Held(_))
+    }
+
+    /// Of a comment that was held and approved: the id it was held under.
+    pub fn held_id(&self) -> Option<EventId> {
+        self.source.as_ref().filter(|source| *source.log == *HELD).map(|source| source.id)
     }
 
     /// Of a window's winner: the id it was said under.
@@ -131,6 +142,8 @@ pub enum Audience {
 
 /// [`Source::log`] of a window's winner.
 pub const RAW: &str = "raw";
+/// [`Source::log`] of a comment that was held for review and approved.
+pub const HELD: &str = "held";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Source {
@@ -171,6 +184,12 @@ pub enum Body {
     Banner(Banner),
     /// An operator took this banner down.
     BannerEnd(EventId),
+    /// A comment that moderation refused; the record's user said it.
+    Blocked(Blocked),
+    /// A comment that waits for a human's word; the record's user said it.
+    Held(Held),
+    /// What became of a comment that was held; the record's user said it.
+    HeldEnd(HeldEnd),
     /// Header kept, body gone (retention or erase).
     Erased,
 }
@@ -185,6 +204,53 @@ pub struct Comment {
     pub won: Option<Box<Won>>,
     /// Its author was shadow-banned when it was said: nobody else is shown it, on either road.
     pub shadowed: bool,
+    /// Why its verdict is what it is, where it is not a plain allow.
+    pub rule: Option<Arc<str>>,
+}
+
+/// What no viewer was sent, and why.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Blocked {
+    /// Its rule is what it was refused by.
+    pub comment: Comment,
+    /// In the body, because a private record with a key in its header is a raw comment. `None` of a wide room's: there it is the raw
+    /// comment's, which the record's source names.
+    pub client_msg_id: Option<ClientMsgId>,
+}
+
+/// A comment in a room's queue for review.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Held {
+    pub comment: Comment,
+    pub client_msg_id: ClientMsgId,
+    /// Log time at which it is refused if nobody has decided.
+    pub until: Wall,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HeldEnd {
+    pub held: EventId,
+    pub client_msg_id: ClientMsgId,
+    pub end: End,
+}
+
+/// How a held comment left the queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// It is shown as this event, which stands directly before.
+    Approved(EventId),
+    Denied,
+    Expired,
+}
+
+impl End {
+    pub fn name(self) -> &'static str {
+        match self {
+            End::Approved(_) => "approved",
+            End::Denied => "denied",
+            End::Expired => "expired",
+        }
+    }
 }
 
 /// What a gateway's pick and a log's reader must know of a window's winner.
@@ -433,7 +499,7 @@ impl RoomState {
     }
 }
 
-/// How comments are judged before they are shown. The server builds `Off`; the others are rules of the owner already.
+/// How comments are judged: before they are shown, after, or not at all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Policy {
     Off,
@@ -500,6 +566,10 @@ pub struct Room {
     pub banner_seconds: u32,
     /// Gifts of one user and item no further apart are one combo; 0: each stands alone.
     pub combo_seconds: u32,
+    /// What a classifier flags waits for a human's word.
+    pub hold_flagged: bool,
+    /// After so long without one it is refused.
+    pub hold_seconds: u32,
     /// A user says no comment twice within ten minutes.
     pub unique_comment: bool,
     pub emote_only: bool,
@@ -539,6 +609,8 @@ impl Room {
             banner_rate: banners::ROOM_RATE,
             banner_seconds: banners::GIFT_SECONDS,
             combo_seconds: combos::SECONDS,
+            hold_flagged: false,
+            hold_seconds: moderation::HOLD_SECONDS,
             unique_comment: false,
             emote_only: false,
             members_only: None,

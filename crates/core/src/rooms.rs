@@ -15,7 +15,7 @@ use crate::sampler::pick::PICKS_MAX;
 use crate::sampler::switch::Sampling;
 use crate::sampler::{Preset, WEIGHT_MAX, Weights};
 use crate::time::Wall;
-use crate::{banners, combos, slow_mode};
+use crate::{banners, combos, moderation, slow_mode};
 
 pub const TITLE_BYTES_MAX: usize = 200;
 pub const MATCHES_MAX: usize = 16;
@@ -67,6 +67,8 @@ pub struct RoomChange {
     pub banner_rate: Option<u32>,
     pub banner_seconds: Option<u32>,
     pub combo_seconds: Option<u32>,
+    pub hold_flagged: Option<bool>,
+    pub hold_seconds: Option<u32>,
     pub asks: Option<Box<Asks>>,
 }
 
@@ -144,6 +146,7 @@ pub fn change(room: &Room, change: &RoomChange, now: Wall) -> Result<Changed, Ve
     check("banner_amounts", amounts_ok, "at most 16 currencies");
     check("banner_rate", within(change.banner_rate, 0, banners::ROOM_RATE_MAX), "0 to 30 banners a minute");
     check("banner_seconds", within(change.banner_seconds, 1, banners::GIFT_SECONDS_MAX), "1 to 600 seconds");
+    check("hold_seconds", within(change.hold_seconds, 60, moderation::HOLD_SECONDS_MAX), "60 to 604800 seconds");
     check("combo_seconds", within(change.combo_seconds, 0, combos::SECONDS_MAX), "0 to 60 seconds");
     let asks = change.asks.as_deref().cloned().unwrap_or_default();
     let badge_ok =
@@ -187,6 +190,8 @@ pub fn change(room: &Room, change: &RoomChange, now: Wall) -> Result<Changed, Ve
     set(&mut new.banner_rate, &change.banner_rate);
     set(&mut new.banner_seconds, &change.banner_seconds);
     set(&mut new.combo_seconds, &change.combo_seconds);
+    set(&mut new.hold_flagged, &change.hold_flagged);
+    set(&mut new.hold_seconds, &change.hold_seconds);
     set(&mut new.unique_comment, &asks.unique_comment);
     set(&mut new.emote_only, &asks.emote_only);
     set(&mut new.members_only, &asks.members_only);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use grandstand_core::ids::{Epoch, EventId, Seq};
+use grandstand_core::moderation::Ruling;
 use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
 use grandstand_core::owner::answer::{Answer, BannerFate, Failure, Output};
 use grandstand_core::owner::command::{Author, Command, GiftIn, Publish, ReportIn, Standing, Tag};
@@ -62,14 +63,24 @@ impl Door {
         }
     }
 
+    /// The question to the classifier that waits, and nothing before it.
+    fn asked(&mut self) -> Tag {
+        match self.owner.poll() {
+            Some(Output::NeedVerdict { tag, .. }) => tag,
+            other => panic!("no question but {other:?}"),
+        }
+    }
+
     /// Every answer waiting, by tag.
     fn answers(&mut self) -> Vec<(Tag, Answer)> {
         let outputs = std::iter::from_fn(|| self.owner.poll());
         let answer = |output| match output {
             Output::Answer { tag, answer } => Some((tag, answer)),
-            Output::Committed(_) | Output::NeedVerdict { .. } | Output::LikesSettled { .. } | Output::Fate { .. } => {
-                None
-            }
+            Output::Committed(_)
+            | Output::NeedVerdict { .. }
+            | Output::LikesSettled { .. }
+            | Output::Decided { .. }
+            | Output::Fate { .. } => None,
         };
         outputs.filter_map(answer).collect()
     }
@@ -508,17 +519,20 @@ fn a_full_queue_refuses_comments_and_still_takes_operators() {
 #[test]
 fn a_strict_room_publishes_nothing_without_an_allow_of_the_policy_in_force() {
     let strict = || RoomChange { moderation_policy: Some(Policy::PreModerateStrict), ..RoomChange::default() };
-    for (verdict, published) in [(Some(Verdict::Allow), true), (Some(Verdict::Flag), false), (None, false)] {
+    for verdict in [Some(Verdict::Allow), Some(Verdict::Flag), Some(Verdict::Block), None] {
         let mut door = Door::new(Settings::default(), strict());
-        let tag = door.submit(comment("u", "k", "hi", Standing::Viewer));
-        assert!(matches!(door.owner.poll(), Some(Output::NeedVerdict { tag: t, .. }) if t == tag));
-        door.owner.on_verdict(tag, verdict, door.now, door.wall);
+        door.submit(comment("u", "k", "hi", Standing::Viewer));
+        let question = door.asked();
+        door.owner.on_verdict(question, verdict.map(Ruling::plain), door.now, door.wall);
         door.commit();
         let answers = door.answers();
-        match published {
-            true => drop(id(&answers[0].1)),
-            false => assert!(matches!(answers[0].1, Answer::Pending { .. }), "{answers:?}"),
+        match verdict {
+            Some(Verdict::Allow) => drop(id(&answers[0].1)),
+            Some(_) => assert_eq!(refused(&answers[0].1).0, Code::ModerationFailed),
+            None => assert!(matches!(answers[0].1, Answer::Pending { .. }), "{answers:?}"),
         }
+        let shown = u64::from(verdict == Some(Verdict::Allow));
+        assert_eq!(door.owner.room(&room()).unwrap().accepted, shown);
     }
     // Under way when the room is made strict: no verdict under this policy, not published, key free.
     let mut door = Door::plain();
@@ -534,8 +548,9 @@ fn a_late_verdict_is_decided_by_the_policy_and_a_block_is_told() {
     let moderated = RoomChange { moderation_policy: Some(Policy::PreModerate), ..RoomChange::default() };
     let mut door = Door::new(Settings::default(), moderated);
     let blocked = door.submit(comment("u", "k1", "hi", Standing::Viewer));
+    let question = door.asked();
     let late = door.submit(comment("u", "k2", "hi", Standing::Viewer));
-    door.owner.on_verdict(blocked, Some(Verdict::Block), door.now, door.wall);
+    door.owner.on_verdict(question, Some(Ruling::plain(Verdict::Block)), door.now, door.wall);
     assert_eq!(door.owner.next_deadline(), Some(door.now + Duration::from_millis(80)));
     door.pass(Duration::from_millis(80));
     door.owner.on_deadline(door.now, door.wall);

@@ -79,6 +79,7 @@ fn record(n: usize, (author, badge, text, _): (&str, &str, &str, &str)) -> Arc<R
             text: text.into(),
             reply_to: None,
             won: None,
+            rule: None,
             shadowed: false,
         }),
     })

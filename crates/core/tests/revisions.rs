@@ -64,7 +64,11 @@ fn ask(owner: &mut Owner, command: Command) -> Answer {
     }
     let mut answers = std::iter::from_fn(|| owner.poll()).filter_map(|output| match output {
         Output::Answer { answer, .. } => Some(answer),
-        Output::Committed(_) | Output::NeedVerdict { .. } | Output::LikesSettled { .. } | Output::Fate { .. } => None,
+        Output::Committed(_)
+        | Output::NeedVerdict { .. }
+        | Output::LikesSettled { .. }
+        | Output::Fate { .. }
+        | Output::Decided { .. } => None,
     });
     let answer = answers.next().expect("a command is answered");
     assert_eq!(answers.next(), None);

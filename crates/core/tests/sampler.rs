@@ -42,6 +42,7 @@ fn record(seq: u64, author: &str, text: &str, badges: &[&str]) -> Arc<Record> {
             text: text.into(),
             reply_to: None,
             won: None,
+            rule: None,
             shadowed: false,
         }),
     })

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use grandstand_core::ids::{Epoch, EventId};
+use grandstand_core::moderation::Ruling;
 use grandstand_core::names::{ClientMsgId, RoomId, UserId};
 use grandstand_core::owner::answer::{Answer, Failure, Fate, Known, Output};
 use grandstand_core::owner::command::{Author, Command, Publish, React, Standing};
@@ -99,7 +100,7 @@ impl Stand {
                 Output::Answer { tag, answer } => answers.push((tag, answer)),
                 Output::Fate { raw_id, fate, .. } => self.fates.push((raw_id, fate)),
                 Output::NeedVerdict { tag, .. } => self.asked.push(tag),
-                Output::Committed(_) | Output::LikesSettled { .. } => {}
+                Output::Committed(_) | Output::LikesSettled { .. } | Output::Decided { .. } => {}
             }
         }
         answers
@@ -423,14 +424,17 @@ fn in_a_moderated_wide_room_only_winners_are_judged_and_a_block_makes_room_for_t
     assert_eq!((stand.asked.len(), stand.texts().len()), (1, 0));
     let judge = |stand: &mut Stand, word| {
         let tag = stand.asked.pop().unwrap();
-        stand.owner.on_verdict(tag, Some(word), stand.now, stand.wall());
+        stand.owner.on_verdict(tag, Some(Ruling::plain(word)), stand.now, stand.wall());
         stand.commit();
     };
     judge(&mut stand, Verdict::Block);
     assert_eq!((stand.asked.len(), stand.texts().len(), stand.fates.len()), (1, 0, 0), "a window is shown whole");
     judge(&mut stand, Verdict::Allow);
     assert_eq!((stand.texts().len(), stand.fates.len()), (1, 2));
-    assert!(stand.log.iter().filter(|r| r.raw_id().is_some()).all(|r| r.verdict == Verdict::Allow));
+    let refused: Vec<_> = stand.log.iter().filter(|r| matches!(r.body, Body::Blocked(_))).collect();
+    assert_eq!((refused.len(), refused[0].verdict), (1, Verdict::Block));
+    let winners: Vec<_> = stand.log.iter().filter(|r| r.raw_id().is_some() && r.lane().is_some()).collect();
+    assert!(winners.iter().all(|r| r.verdict == Verdict::Allow && r.raw_id() != refused[0].raw_id()));
 }
 
 /// A wide room whose winners are judged before they are shown.
@@ -451,7 +455,7 @@ impl Stand {
     /// The oldest question is answered.
     fn judge(&mut self, word: Verdict) {
         let tag = self.asked.remove(0);
-        self.owner.on_verdict(tag, Some(word), self.now, self.wall());
+        self.owner.on_verdict(tag, Some(Ruling::plain(word)), self.now, self.wall());
         self.commit();
     }
 }

@@ -11,12 +11,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use grandstand_classifier::{Links, Lists, Rules, Words};
 use grandstand_core::hash::Seeded;
 use grandstand_core::ids::{Epoch, EventId, Position, Pseq};
 use grandstand_core::likes::{self, Frame, Gatherer, RoomLikes, Round};
 use grandstand_core::names::{LikeKind, RoomId, UserId};
 use grandstand_core::owner::{Owner, Settings};
-use grandstand_core::record::{Audience, Body, Lane};
+use grandstand_core::record::{Audience, Body, Lane, Verdict};
 use grandstand_core::rng::Rng;
 use grandstand_core::sampler::pick::{ViewerKey, WindowNumber};
 use grandstand_core::sampler::window::{self, Window};
@@ -61,6 +62,9 @@ const CASES: &[Case] = &[
     ("record-encode", 200, record_encode),
     ("like-take", 2_000, like_take),
     ("like-flush", 50, like_flush),
+    ("classifier-plain", 1_000, || classifier("what a goal that was, never seen the like of it", false)),
+    ("classifier-disguised", 1_000, || classifier("wh4t a g0al th@t w.a.s, never seen the l1ke of it", false)),
+    ("classifier-strict", 200, || classifier("what a goal that was, never seen the like of it", true)),
 ];
 
 fn main() -> ExitCode {
@@ -116,6 +120,17 @@ fn like_take() -> Box<dyn FnMut()> {
         now = now + Duration::from_micros(40);
         let taken = gatherer.like(&rooms[n % 10], &kind, &users[n % 500], 1, limit, now);
         assert_eq!(black_box(taken), Ok(()));
+    })
+}
+
+/// One comment held against a thousand entries, and in a strict room against the English list too.
+fn classifier(text: &'static str, strict: bool) -> Box<dyn FnMut()> {
+    let entries: String = (0..1_000).map(|n| format!("w{n}rd{}\n", n * 7_919 % 1_000)).collect();
+    let words = Words::read(Lists { block: &entries, flag: "*dumb*\nkill yourself", allow: "plumdumb" });
+    let words = words.expect("every line is an entry");
+    let rules = Rules { words, links: Links::Deny(vec!["example.com".into()]), english: true };
+    Box::new(move || {
+        assert_eq!(black_box(rules.judge(text, strict)).verdict, Verdict::Allow);
     })
 }
 

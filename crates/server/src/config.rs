@@ -368,6 +368,14 @@ const KEYS: &[Key] = &[
         "true",
         "Strict rooms have a list of English words beside the operator's own.",
     ),
+    key(
+        "moderation.http_url",
+        Takes::Text,
+        "",
+        "A classifier of your own that is asked as well (http://127.0.0.1:9000/judge); docs/operate/moderation.md.",
+    ),
+    key("moderation.http_timeout_ms", Takes::Number, "1000", "After so long it has given no verdict; 10 to 10000."),
+    key("moderation.http_concurrency", Takes::Number, "32", "Questions that it is asked at a time; 1 to 1024."),
     key("log.format", Takes::OneOf(&["full", "compact"]), "\"full\"", "Form of the log lines on stderr."),
     key("log.filter", Takes::Text, "\"info\"", "What is logged: a level, or levels by module."),
 ];
@@ -762,8 +770,17 @@ impl Reader {
             self.fault("moderation.link_domains", "says nothing without moderation.links = \"deny\"");
         }
         let links = if denied { Links::Deny(domains) } else { Links::Allow };
-        let source =
-            moderation::Source { block, flag, allow, links, english: self.yes("moderation.english").unwrap_or(true) };
+        let english = self.yes("moderation.english").unwrap_or(true);
+        let timeout = Duration::from_millis(self.number("moderation.http_timeout_ms", 10, 10_000));
+        let at_once = self.number("moderation.http_concurrency", 1, 1_024) as u16;
+        let http = self.text("moderation.http_url").filter(|url| !url.is_empty()).and_then(|url| {
+            let http = moderation::Http::parse(&url, timeout, at_once);
+            if http.is_none() {
+                self.fault("moderation.http_url", &format!("{url:?} {}", moderation::Http::RULE));
+            }
+            http
+        });
+        let source = moderation::Source { block, flag, allow, links, english, http };
         if let Err(why) = moderation::Live::read(source.clone()) {
             let message = why.to_string();
             let about =

@@ -22,6 +22,7 @@ mod facts;
 mod gateways;
 mod gifts;
 mod health;
+mod held;
 mod internal;
 mod likes;
 mod metrics;

@@ -16,6 +16,7 @@ pub mod codec;
 pub mod host;
 pub mod hub;
 pub mod likes;
+pub mod moderated;
 pub mod peers;
 mod share;
 
@@ -30,9 +31,10 @@ use grandstand_core::admission::Demand;
 use grandstand_core::banners::Capped;
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Position, Pseq};
 use grandstand_core::likes::{Frame, Totals};
+use grandstand_core::moderation::Ruling;
 use grandstand_core::names::{ClientMsgId, RoomId, UserId};
 use grandstand_core::owner::answer::{Answer, Fate};
-use grandstand_core::owner::command::Command;
+use grandstand_core::owner::command::{Command, Tag};
 use grandstand_core::owner::likes::Uncounted;
 use grandstand_core::record::{Audience, Ban, Lane, Record, RetractTarget, Room};
 use grandstand_core::reports::Reports;
@@ -49,6 +51,7 @@ use crate::metrics::LANES;
 use host::Host;
 use hub::Hub;
 use likes::{LikeBox, RoomTotals};
+use moderated::Moderated;
 use peers::To;
 
 /// One gateway worker. The low sixteen bits are its process and its place there, the same in every process; above them the
@@ -316,12 +319,19 @@ pub enum ToWorker {
         request: u64,
         answer: Answer,
     },
-    /// What became of a comment of a wide room that was published here: the event it was shown as, or none.
+    /// What became of a comment of a wide room, or of one that was held and approved, that was published here: the event it was
+    /// shown as, or none.
     Fate {
         conn: ConnKey,
         room: RoomId,
         client_msg_id: ClientMsgId,
         event_id: Option<EventId>,
+    },
+    /// Moderation refused a comment that was held, which was published here.
+    Refused {
+        conn: ConnKey,
+        room: RoomId,
+        client_msg_id: ClientMsgId,
     },
     Http {
         conn: ConnKey,
@@ -431,6 +441,16 @@ pub enum ToOwner {
     },
     Rooms {
         reply: oneshot::Sender<Vec<RoomDetail>>,
+    },
+    /// The room's queue for review, oldest first: what may still be approved.
+    Held {
+        room: RoomId,
+        reply: oneshot::Sender<Result<Vec<Arc<Record>>, ReadRefused>>,
+    },
+    /// The classifier's word on what it was asked.
+    Verdict {
+        tag: Tag,
+        ruling: Option<Ruling>,
     },
     Site {
         reply: oneshot::Sender<Arc<SiteList>>,
@@ -646,6 +666,7 @@ pub struct ShardStatus {
     tallies: AtomicU64,
     reads: [AtomicU64; Read::ALL.len()],
     checkpoints: Checkpoints,
+    moderation: Moderated,
     /// Gifts, banners of gifts and of operators, and gifts that were worth a banner and got none, by why.
     gifts: AtomicU64,
     banners: [AtomicU64; 2],
@@ -676,6 +697,7 @@ impl ShardStatus {
             tallies: AtomicU64::new(0),
             reads: Default::default(),
             checkpoints: Checkpoints::default(),
+            moderation: Moderated::default(),
             gifts: AtomicU64::new(0),
             banners: Default::default(),
             capped: Default::default(),
@@ -759,6 +781,9 @@ impl ShardStatus {
     }
     pub fn add_read(&self, what: Read) {
         self.reads[what as usize].fetch_add(1, Ordering::Relaxed);
+    }
+    pub fn moderation(&self) -> &Moderated {
+        &self.moderation
     }
     pub fn checkpoints(&self) -> &Checkpoints {
         &self.checkpoints
@@ -1006,6 +1031,13 @@ impl ShardHandle {
         answer.await.unwrap_or(Err(ReadRefused::Fault))
     }
 
+    /// The room's queue for review, oldest first.
+    pub async fn held(&self, room: RoomId) -> Result<Vec<Arc<Record>>, ReadRefused> {
+        let (reply, answer) = oneshot::channel();
+        self.owner().ok_or(ReadRefused::Fault)?.send_link(ToOwner::Held { room, reply });
+        answer.await.unwrap_or(Err(ReadRefused::Fault))
+    }
+
     /// Every room, in name order.
     pub async fn rooms(&self) -> Result<Vec<RoomDetail>, ReadRefused> {
         let (reply, answer) = oneshot::channel();
@@ -1087,6 +1119,11 @@ impl OwnerLanes {
 impl OwnerBox {
     fn new() -> OwnerBox {
         OwnerBox { lanes: Mutex::new(OwnerLanes::default()), came: Condvar::new() }
+    }
+
+    /// The classifier's word.
+    pub fn send_verdict(&self, tag: Tag, ruling: Option<Ruling>) {
+        self.send_link(ToOwner::Verdict { tag, ruling });
     }
 
     fn send_link(&self, item: ToOwner) {

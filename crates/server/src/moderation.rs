@@ -7,13 +7,43 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use grandstand_classifier::{Links, Lists, Rules, Words};
 use grandstand_core::moderation::Ruling;
 
 /// A list file is at most this long: 100 000 entries of some 40 bytes.
 pub const LIST_BYTES_MAX: u64 = 4 << 20;
+
+/// A classifier behind HTTP.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Http {
+    /// As it was given.
+    pub url: String,
+    /// Host and port, and what of the URL follows them.
+    pub authority: String,
+    pub path: String,
+    /// After so long there is no verdict.
+    pub timeout: Duration,
+    /// Questions at a time.
+    pub at_once: u16,
+}
+
+impl Http {
+    pub const RULE: &str = "is not http://host[:port]/path: what speaks TLS is reached by a proxy beside this server";
+
+    /// Errors: `None` for what is no plain HTTP URL.
+    pub fn parse(url: &str, timeout: Duration, at_once: u16) -> Option<Http> {
+        let rest = url.strip_prefix("http://")?;
+        let (authority, path) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
+        let uri: http::Uri = url.parse().ok()?;
+        if uri.host()?.is_empty() || authority.contains(['@', '?']) || url.contains('#') {
+            return None;
+        }
+        let authority = if uri.port_u16().is_some() { authority.to_owned() } else { format!("{authority}:80") };
+        Some(Http { url: url.to_owned(), authority, path: path.to_owned(), timeout, at_once })
+    }
+}
 
 /// What the rules are made from.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -23,6 +53,8 @@ pub struct Source {
     pub allow: Option<PathBuf>,
     pub links: Links,
     pub english: bool,
+    /// Asked about what the rules do not block.
+    pub http: Option<Http>,
 }
 
 /// Why the lists are not read.
@@ -76,6 +108,11 @@ impl Live {
             tracing::error!(bytes = text.len(), "the built-in classifier failed at a text");
         }
         judged.ok()
+    }
+
+    /// The classifier that is asked beside the rules.
+    pub fn http(&self) -> Option<&Http> {
+        self.source.http.as_ref()
     }
 
     /// Reads the lists again. Errors: one cannot be read, and the rules are as they were.

@@ -33,6 +33,7 @@ use reader::Reader;
 pub use task::Times;
 use task::{State, Task};
 
+mod asker;
 mod facts;
 mod info;
 mod keeper;
@@ -172,7 +173,12 @@ pub fn start(stores: Stores, config: ShardConfig, workers: Workers) -> Result<(S
         spawn("shard-keeper", &config.on_fatal, move || keeper::run(catalog, &keep_work, status.checkpoints()))?
     };
 
+    let asker = match config.rules.http() {
+        Some(http) => Some(asker::start(http.clone(), mail.clone(), status.moderation().asking().clone())?),
+        None => None,
+    };
     let task = Task {
+        asker,
         owner,
         create_on_use: config.create_on_use,
         retention_days: config.retention_days,

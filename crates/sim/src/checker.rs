@@ -3,6 +3,7 @@
 
 mod bans;
 mod gifts;
+mod verdicts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -75,6 +76,7 @@ pub fn check(
         Weight { epochs: log.valid.iter().filter(|r| r.body == Body::EpochStart).count() as u64, ..Weight::default() };
     check_log(&log, clocks_jump, &mut found);
     check_wide(&log, &mut found, &mut weight);
+    verdicts::check(&log, history, &mut found);
     check_answers(&log, history, &mut found, &mut weight);
     check_viewers(&log, history, &mut found, &mut weight);
     check_likes(&log, history, finals, &mut found, &mut weight);
@@ -210,6 +212,10 @@ fn check_wide(log: &Log<'_>, found: &mut Violations, weight: &mut Weight) {
                     if !wide.contains(room) {
                         found.push(format!("{id:?} is raw in {room}, which is narrow"));
                     }
+                    continue;
+                }
+                // What was held goes its own road, past the windows.
+                if record.held_id().is_some() {
                     continue;
                 }
                 let said = match &record.source {
@@ -461,6 +467,7 @@ fn check_viewers(log: &Log<'_>, history: &[Line], found: &mut Violations, weight
                 }
             }
             Seen::Asked(_) | Seen::Acked { .. } | Seen::Said { .. } | Seen::Decided { .. } | Seen::Refused(_) => {}
+            Seen::Judged { .. } | Seen::MustGo(_) => {}
             Seen::Liked { .. } | Seen::LikesAtRisk { .. } | Seen::Totals { .. } => {}
         }
     }

@@ -6,7 +6,7 @@ use grandstand_core::ids::{EventId, Position, Pseq, Revision};
 use grandstand_core::likes::Totals;
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::owner::answer::Fate;
-use grandstand_core::record::Record;
+use grandstand_core::record::{Record, Verdict};
 use grandstand_core::time::Mono;
 use grandstand_core::viewer::walk::Skipped;
 
@@ -44,6 +44,15 @@ pub enum Seen {
     },
     /// Certainly not done.
     Refused(Wish),
+    /// The classifier was asked about a text under this version of its room's policy, and this is its word.
+    Judged {
+        room: RoomId,
+        text: Arc<str>,
+        version: u32,
+        verdict: Verdict,
+    },
+    /// At the very end: a block of it came to the owner that showed it and lives on.
+    MustGo(EventId),
     /// A stream begins: `cursor` is what the client asked for, the rest is hello.
     Hello {
         client: ClientIdx,

@@ -50,10 +50,16 @@ pub enum Fault {
     DoubleLikes,
     /// A room turns wide or narrow.
     Flip,
+    /// The classifier gives no word for a while.
+    Outage,
+    /// A judged room's policy changes.
+    PolicyFlip,
+    /// The classifier flags, and rooms hold what is flagged.
+    FlagVerdict,
 }
 
 impl Fault {
-    pub const ALL: [(Fault, &'static str); 25] = [
+    pub const ALL: [(Fault, &'static str); 28] = [
         (Fault::Crash, "crash"),
         (Fault::CrashBeforeWrite, "crash-before-write"),
         (Fault::CrashAfterWrite, "crash-after-write"),
@@ -79,6 +85,9 @@ impl Fault {
         (Fault::GatewaySurvives, "gateway-survives"),
         (Fault::DoubleLikes, "double-likes"),
         (Fault::Flip, "flip"),
+        (Fault::Outage, "outage"),
+        (Fault::PolicyFlip, "policy-flip"),
+        (Fault::FlagVerdict, "flag-verdict"),
     ];
 
     pub fn name(self) -> &'static str {
@@ -108,6 +117,9 @@ impl Fault {
             Fault::BlockVerdict => 100,
             Fault::GatewaySurvives => 600,
             Fault::Flip => 100,
+            Fault::Outage => 60,
+            Fault::PolicyFlip => 250,
+            Fault::FlagVerdict => 60,
         }
     }
 }
@@ -160,12 +172,14 @@ impl Options {
         let mut apart = Rng::new(self.seed ^ 0x7375_7276_6976_6573);
         let mut liking = Rng::new(self.seed ^ 0x6c69_6b65_7300_0000);
         let mut turning = Rng::new(self.seed ^ 0x666c_6970_7065_6472);
+        let mut judging = Rng::new(self.seed ^ 0x6a75_6467_6500_0000);
         let mut rates = Vec::new();
         for (fault, _) in Fault::ALL {
             let rng = match fault {
                 Fault::GatewaySurvives => &mut apart,
                 Fault::DoubleLikes => &mut liking,
                 Fault::Flip => &mut turning,
+                Fault::Outage | Fault::PolicyFlip | Fault::FlagVerdict => &mut judging,
                 _ => &mut rng,
             };
             let on = rng.chance(1, 2) || matches!(fault, Fault::Disconnect);
@@ -187,6 +201,12 @@ impl Options {
             moderated: rng.chance(1, 3),
             shares_reads: shares_reads && apart.chance(1, 2),
         }
+    }
+}
+
+impl Plan {
+    pub fn has(&self, fault: Fault) -> bool {
+        self.rates.iter().any(|(f, _)| *f == fault)
     }
 }
 

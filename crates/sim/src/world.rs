@@ -14,12 +14,13 @@ use std::time::Duration;
 
 use grandstand_core::ids::{Epoch, EventId, Position, Pseq};
 use grandstand_core::likes::{Frame, Totals};
+use grandstand_core::moderation::Ruling;
 use grandstand_core::names::{ClientMsgId, RoomId};
 use grandstand_core::owner;
 use grandstand_core::owner::answer::{Answer, Failure, Known, Output};
 use grandstand_core::owner::command::{Command, Tag};
 use grandstand_core::planted::planted;
-use grandstand_core::record::{Body, Record, Verdict};
+use grandstand_core::record::{Audience, Body, Record, Verdict};
 use grandstand_core::rng::Rng;
 use grandstand_core::time::{Mono, Wall};
 use grandstand_core::viewer::walk::Skipped;
@@ -184,6 +185,7 @@ pub enum Event {
     Verdict {
         process: ProcessIdx,
         tag: Tag,
+        text: Arc<str>,
         verdict: Verdict,
     },
     OwnerDeadline {
@@ -252,6 +254,12 @@ pub struct World {
     /// Viewers closed as slow.
     pub n_slow: u64,
     pub survived: Survived,
+    /// The classifier's opinions, and until when it has none to give.
+    words: BTreeMap<Arc<str>, Verdict>,
+    outage_until: Mono,
+    /// What was shown, by whom and as which event; and what of it a block came to.
+    shown: BTreeMap<Arc<str>, (ProcessIdx, EventId)>,
+    must_go: BTreeMap<EventId, ProcessIdx>,
     trace: u64,
     print: bool,
 }
@@ -281,6 +289,10 @@ impl World {
             made: BTreeMap::new(),
             n_slow: 0,
             survived: Survived::default(),
+            words: BTreeMap::new(),
+            outage_until: Mono(0),
+            shown: BTreeMap::new(),
+            must_go: BTreeMap::new(),
             trace: 0xcbf2_9ce4_8422_2325,
             print,
             plan,
@@ -349,9 +361,15 @@ impl World {
             Event::Away { gateway, process } => self.on_away(gateway, process),
             Event::Facts { gateway, process, link, facts } => self.on_facts(gateway, process, link, facts),
             Event::Past { gateway, room, request, page } => self.on_past(gateway, &room, request, page),
-            Event::Verdict { process, tag, verdict } => {
+            Event::Verdict { process, tag, text, verdict } => {
                 let (now, wall) = (self.now, self.wall(process));
-                self.processes[process].owner.on_verdict(tag, Some(verdict), now, wall);
+                self.processes[process].owner.on_verdict(tag, Some(Ruling::plain(verdict)), now, wall);
+                if verdict == Verdict::Block
+                    && let Some((shown_by, id)) = self.shown.get(&text)
+                    && *shown_by == process
+                {
+                    self.must_go.insert(*id, process);
+                }
                 self.pump(process);
             }
             Event::OwnerDeadline { process } => {
@@ -463,6 +481,7 @@ impl World {
         let dead = &mut self.processes[process];
         dead.state = State::Dead;
         dead.flight = None;
+        self.must_go.retain(|_, shown_by| *shown_by != process);
         for gateway in self.linked_to(process) {
             if self.fault(Fault::GatewaySurvives) {
                 let notices = self.draw(0, 30);
@@ -542,6 +561,9 @@ impl World {
                 self.processes[process].clock_off_ms = self.rng.below(10_000) as i64 - 5_000;
             }
         }
+        if self.plan.has(Fault::Outage) && self.fault(Fault::Outage) {
+            self.outage_until = self.now + self.draw(300, 3_000);
+        }
         let client = self.rng.below(self.clients.len() as u64) as usize;
         if self.fault(Fault::Stall) {
             let until = self.now + self.draw(300, 13_000);
@@ -581,12 +603,25 @@ impl World {
                     Output::Committed(record) => committed.push(record),
                     Output::LikesSettled { sender, number } => self.tell_settled(sender, number),
                     Output::Fate { raw_id, fate, .. } => self.decided(process, raw_id, fate),
-                    Output::NeedVerdict { tag, .. } => {
+                    // Reviewers look at the queue itself.
+                    Output::Decided { .. } => {}
+                    Output::NeedVerdict { tag, room, text, .. } => {
                         let slow = self.fault(Fault::SlowVerdict);
                         let wait = if slow { self.draw(60, 500) } else { self.draw(1, 50) };
                         let block = self.fault(Fault::BlockVerdict);
-                        let verdict = if block { Verdict::Block } else { Verdict::Allow };
-                        self.after(wait, Event::Verdict { process, tag, verdict });
+                        let flag = self.plan.has(Fault::FlagVerdict) && self.fault(Fault::FlagVerdict);
+                        let drawn = match (block, flag) {
+                            (true, _) => Verdict::Block,
+                            (_, true) => Verdict::Flag,
+                            _ => Verdict::Allow,
+                        };
+                        // It has one opinion of one text.
+                        let verdict = *self.words.entry(text.clone()).or_insert(drawn);
+                        if self.now >= self.outage_until {
+                            let version = self.processes[process].owner.room(&room).map_or(1, |v| v.policy_version);
+                            self.saw(Seen::Judged { room, text: text.clone(), version, verdict });
+                            self.after(wait, Event::Verdict { process, tag, text, verdict });
+                        }
                     }
                 }
             }
@@ -597,6 +632,11 @@ impl World {
             let Some(batch) = self.processes[process].owner.seal(now, wall) else { break };
             self.log_time_goes_on(process, batch[0].ts);
             self.write(process, batch);
+        }
+        for record in &committed {
+            if let (Body::Comment(comment), Audience::Everyone) = (&record.body, record.audience) {
+                self.shown.insert(comment.text.clone(), (process, record.event_id()));
+            }
         }
         if !committed.is_empty() {
             self.publish(process, committed);

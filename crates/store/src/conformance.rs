@@ -540,6 +540,7 @@ impl Pen {
             text: format!("comment {n} of {room}, as long as people write them: ⚽ what a save!").into(),
             reply_to: None,
             won: None,
+            rule: None,
             shadowed: false,
         };
         let user = UserId::parse(&format!("user-{}", n % 200));

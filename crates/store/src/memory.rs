@@ -343,6 +343,9 @@ fn event(id: u64) -> EventId {
 fn size_of_record(record: &Record) -> u64 {
     let body = match &record.body {
         Body::Comment(c) => c.text.len() + c.display.len(),
+        Body::Blocked(b) => b.comment.text.len() + b.comment.display.len(),
+        Body::Held(h) => h.comment.text.len() + h.comment.display.len(),
+        Body::HeldEnd(_) => 64,
         Body::Score(s) => 64 + s.data.as_ref().map_or(0, |d| d.len()),
         Body::Gift(g) => g.item.len() + g.display.len(),
         Body::Retract(r) => r.reason.len(),

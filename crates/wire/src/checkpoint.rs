@@ -15,7 +15,7 @@ use grandstand_core::likes::Counted;
 use grandstand_core::names::{Key, RoomId, UserId};
 use grandstand_core::owner::checkpoint::{LogCheckpoint, RoomCheckpoint};
 use grandstand_core::owner::view::{Gifts, Retracted, RoomView};
-use grandstand_core::record::{Ban, Record};
+use grandstand_core::record::{Ban, Body, Record};
 use grandstand_core::reports::{Reported, Reports};
 use grandstand_core::revision::{Ledger, Line, Seen};
 use grandstand_core::time::Wall;
@@ -188,6 +188,9 @@ pub fn encode_room(room: &RoomCheckpoint, out: &mut Vec<u8>) {
         for (key, combo) in view.combos.open() {
             nested(e, 35, |e| encode_combo(key, combo, e));
         }
+        for held in view.held.values() {
+            e.bytes_some(40, &inner_record(held));
+        }
         for (user, purges) in &view.retracted.since {
             for (from, upto) in purges {
                 nested(e, 50, |e| {
@@ -252,6 +255,20 @@ pub fn decode_room(bytes: &[u8]) -> Result<RoomCheckpoint, Fault> {
     let combos = pairs(&mut d, 35, decode_combo)?;
     if !combos.is_empty() {
         view.combos = Arc::new(Combos::of(combos));
+    }
+    let mut held = BTreeMap::new();
+    while let Some(bytes) = d.bytes_some(40)? {
+        let record = outer_record(bytes)?;
+        if !matches!(record.body, Body::Held(_)) || record.user.is_none() {
+            return Err(Fault::Malformed("a held comment"));
+        }
+        if held.last_key_value().is_some_and(|(last, _)| *last >= record.event_id()) {
+            return Err(Fault::Malformed("the order of held comments"));
+        }
+        held.insert(record.event_id(), record);
+    }
+    if !held.is_empty() {
+        view.held = Arc::new(held);
     }
     for (user, from, upto) in
         repeated(&mut d, 50, |d| Ok((user(d.text(1)?)?, Wall(d.number(2)?), event_id(d.number(3)?)?)))?

@@ -36,6 +36,9 @@ pub fn kind(record: &Record) -> Option<&'static str> {
         | Body::Wide(_)
         | Body::Narrow(_)
         | Body::Tally(_)
+        | Body::Blocked(_)
+        | Body::Held(_)
+        | Body::HeldEnd(_)
         | Body::Erased => None,
         Body::Banner(_) | Body::BannerEnd(_) => None,
     }
@@ -78,6 +81,9 @@ pub(crate) fn members(record: &Record, event: &mut Writer<'_>) {
         | Body::Wide(_)
         | Body::Narrow(_)
         | Body::Tally(_)
+        | Body::Blocked(_)
+        | Body::Held(_)
+        | Body::HeldEnd(_)
         | Body::Erased => {}
         Body::Banner(body) => {
             banner_members(record.event_id(), body, event);

@@ -3,8 +3,9 @@
 //! A line is the viewers' event with what only the log knows added: `ts`, `epoch`, `seq`, the author's key, the provider,
 //! who may see it. Records that no viewer is sent (`epoch_start`, `room`, `ban`, `unban`, `audit`, `tally`) are control lines.
 
+use grandstand_core::ids::EventId;
 use grandstand_core::names::{ClientMsgId, RoomId, UserId};
-use grandstand_core::record::{Audience, Body, Comment, Record, Room, Verdict};
+use grandstand_core::record::{Audience, Body, Comment, End, Record, Room, Verdict};
 use grandstand_core::sampler::{Rules, Weights};
 
 use crate::event;
@@ -32,6 +33,9 @@ pub fn kind(record: &Record) -> (&'static str, bool) {
         Body::Wide(_) => ("wide", true),
         Body::Narrow(_) => ("narrow", true),
         Body::Tally(_) => ("tally", true),
+        Body::Blocked(_) => ("blocked", true),
+        Body::Held(_) => ("held", true),
+        Body::HeldEnd(_) => ("held_end", true),
         Body::Banner(_) => ("banner", true),
         Body::BannerEnd(_) => ("banner_end", true),
     }
@@ -75,6 +79,9 @@ pub fn write_line(record: &Record, out: &mut Vec<u8>) {
         Verdict::Block => {
             line.text("verdict", "block");
         }
+    }
+    if let Body::Comment(comment) = &record.body {
+        line.text_if("rule", comment.rule.as_deref());
     }
     if let Body::Comment(Comment { won: Some(won), .. }) = &record.body {
         line.number("window", won.window.0).number("weight", u64::from(won.weight)).flag("by_right", won.by_right);
@@ -133,12 +140,35 @@ fn control_members(body: &Body, line: &mut Writer<'_>) {
         }
         Body::EpochStart | Body::Comment(_) | Body::Retract(_) | Body::Config(_) | Body::Erased => {}
         Body::Combo(_) | Body::Banner(_) | Body::BannerEnd(_) => {}
+        Body::Blocked(blocked) => {
+            said(&blocked.comment, line);
+            line.text_if("client_msg_id", blocked.client_msg_id.as_ref().map(ClientMsgId::as_str));
+        }
+        Body::Held(held) => {
+            said(&held.comment, line);
+            line.text("client_msg_id", held.client_msg_id.as_str()).time("until_ts", held.until);
+        }
+        Body::HeldEnd(end) => {
+            line.number("held_id", end.held.value()).text("client_msg_id", end.client_msg_id.as_str());
+            line.text("end", end.end.name());
+            if let End::Approved(id) = end.end {
+                line.number("shown_as", id.value());
+            }
+        }
         Body::Gift(gift) => {
             if let Some(until) = gift.banner_until {
                 line.time("banner_until_ts", until);
             }
         }
     }
+}
+
+/// A comment that is no event.
+fn said(comment: &Comment, line: &mut Writer<'_>) {
+    line.text("display", &comment.display);
+    line.list("badges", comment.badges.iter(), |badge, out| write_str(badge, out));
+    line.text("body", &comment.text).number_if("reply_to", comment.reply_to.map(EventId::value));
+    line.text_if("rule", comment.rule.as_deref());
 }
 
 fn rules(rules: &Rules, settings: &mut Writer<'_>) {
@@ -216,6 +246,7 @@ pub fn write_settings(id: Option<&RoomId>, room: &Room, out: &mut Vec<u8>) {
     settings.number("banner_rate", u64::from(room.banner_rate));
     settings.number("banner_seconds", u64::from(room.banner_seconds));
     settings.number("combo_seconds", u64::from(room.combo_seconds));
+    settings.bool("hold_flagged", room.hold_flagged).number("hold_seconds", u64::from(room.hold_seconds));
     settings.bool("unique_comment", room.unique_comment).bool("emote_only", room.emote_only);
     match &room.members_only {
         Some(badge) => settings.text("members_only", badge),

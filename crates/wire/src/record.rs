@@ -17,15 +17,16 @@ use grandstand_core::ids::{Epoch, EventId, Pseq, Revision, Seq};
 use grandstand_core::likes;
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::record::{
-    Audience, Audit, Ban, Banner, BannerGift, Body, ComboUpdate, Comment, Config, Crowd, Gift, Lane, Policy, Record,
-    Retract, RetractTarget, Room, RoomState, Score, ScoreKind, ScoreState, Source, Tally, Verdict, Won,
+    Audience, Audit, Ban, Banner, BannerGift, Blocked, Body, ComboUpdate, Comment, Config, Crowd, End, Gift, Held,
+    HeldEnd, Lane, Policy, Record, Retract, RetractTarget, Room, RoomState, Score, ScoreKind, ScoreState, Source,
+    Tally, Verdict, Won,
 };
 use grandstand_core::reports::Report;
 use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::sampler::switch::Sampling;
 use grandstand_core::sampler::{Preset, Rules, Weights};
 use grandstand_core::time::Wall;
-use grandstand_core::{banners, combos};
+use grandstand_core::{banners, combos, moderation};
 
 use crate::proto::{Broken, Decoder, Encoder};
 
@@ -329,6 +330,9 @@ const KIND_TALLY: u64 = 14;
 const KIND_BANNER: u64 = 15;
 const KIND_BANNER_END: u64 = 16;
 const KIND_COMBO: u64 = 17;
+const KIND_BLOCKED: u64 = 18;
+const KIND_HELD: u64 = 19;
+const KIND_HELD_END: u64 = 20;
 const KIND_SITE_BAN: u64 = 21;
 const KIND_SITE_UNBAN: u64 = 22;
 const KIND_REPORT: u64 = 23;
@@ -352,6 +356,9 @@ fn kind_of(body: &Body) -> u64 {
         Body::Banner(_) => KIND_BANNER,
         Body::BannerEnd(_) => KIND_BANNER_END,
         Body::Combo(_) => KIND_COMBO,
+        Body::Blocked(_) => KIND_BLOCKED,
+        Body::Held(_) => KIND_HELD,
+        Body::HeldEnd(_) => KIND_HELD_END,
         Body::SiteBan(_) => KIND_SITE_BAN,
         Body::SiteUnban(_) => KIND_SITE_UNBAN,
         Body::Report(_) => KIND_REPORT,
@@ -359,25 +366,81 @@ fn kind_of(body: &Body) -> u64 {
     }
 }
 
+fn encode_comment(c: &Comment, e: &mut Encoder<'_>) {
+    e.text(1, &c.display);
+    for badge in c.badges.iter() {
+        e.bytes_some(2, badge.as_bytes());
+    }
+    e.text(3, &c.text);
+    e.number(4, c.reply_to.map_or(0, EventId::value));
+    if let Some(won) = &c.won {
+        e.number_some(5, won.window.0);
+        e.number(6, u64::from(won.weight));
+        e.number(7, u64::from(won.repeats));
+        e.bool(8, won.by_right);
+        e.text(9, won.addressee.as_ref().map_or("", UserId::as_str));
+        e.number(10, u64::from(won.of));
+    }
+    if let Some(rule) = &c.rule {
+        e.bytes_some(11, rule.as_bytes());
+    }
+    e.bool(13, c.shadowed);
+}
+
+fn decode_inner_comment(d: &mut Decoder<'_>) -> Result<Comment, Broken> {
+    let mut inner = Decoder::new(d.bytes_some(1)?.ok_or("a comment")?);
+    let comment = decode_comment(&mut inner)?;
+    inner.end()?;
+    Ok(comment)
+}
+
+fn decode_comment(d: &mut Decoder<'_>) -> Result<Comment, Broken> {
+    let display = d.text(1)?.into();
+    let mut badges: Vec<Arc<str>> = Vec::new();
+    while let Some(badge) = d.text_some(2)? {
+        badges.push(badge.into());
+    }
+    let text = d.text(3)?.into();
+    let reply_to = d.number_some(4)?.map(|id| EventId::new(id).ok_or("reply_to")).transpose()?;
+    let won = match d.number_some(5)? {
+        None => None,
+        Some(window) => Some(Box::new(Won {
+            window: WindowNumber(window),
+            weight: d.number32(6)?,
+            repeats: d.number32(7)?,
+            by_right: d.bool(8)?,
+            addressee: name(d.text(9)?, UserId::parse, "addressee")?,
+            of: d.number32(10)?,
+        })),
+    };
+    let rule = d.text_some(11)?.map(Arc::from);
+    let shadowed = d.bool(13)?;
+    Ok(Comment { display, badges: badges.into(), text, reply_to, won, rule, shadowed })
+}
+
 fn encode_body(body: &Body, e: &mut Encoder<'_>) {
     match body {
         Body::EpochStart | Body::Erased => {}
-        Body::Comment(c) => {
-            e.text(1, &c.display);
-            for badge in c.badges.iter() {
-                e.bytes_some(2, badge.as_bytes());
-            }
-            e.text(3, &c.text);
-            e.number(4, c.reply_to.map_or(0, EventId::value));
-            if let Some(won) = &c.won {
-                e.number_some(5, won.window.0);
-                e.number(6, u64::from(won.weight));
-                e.number(7, u64::from(won.repeats));
-                e.bool(8, won.by_right);
-                e.text(9, won.addressee.as_ref().map_or("", UserId::as_str));
-                e.number(10, u64::from(won.of));
-            }
-            e.bool(13, c.shadowed);
+        Body::Comment(c) => encode_comment(c, e),
+        Body::Blocked(b) => {
+            nested(e, 1, |e| encode_comment(&b.comment, e));
+            e.text(2, b.client_msg_id.as_ref().map_or("", ClientMsgId::as_str));
+        }
+        Body::Held(h) => {
+            nested(e, 1, |e| encode_comment(&h.comment, e));
+            e.text(2, h.client_msg_id.as_str());
+            e.number(3, h.until.0);
+        }
+        Body::HeldEnd(h) => {
+            e.number(1, h.held.value());
+            e.text(2, h.client_msg_id.as_str());
+            let (end, shown) = match h.end {
+                End::Approved(id) => (1, id.value()),
+                End::Denied => (2, 0),
+                End::Expired => (3, 0),
+            };
+            e.number(3, end);
+            e.number(4, shown);
         }
         Body::Score(s) => {
             e.text(1, s.match_id.as_str());
@@ -582,6 +645,10 @@ pub(crate) fn encode_room(room: &Room, e: &mut Encoder<'_>) {
             e.number_some(field, u64::from(value));
         }
     }
+    e.bool(40, room.hold_flagged);
+    if room.hold_seconds != moderation::HOLD_SECONDS {
+        e.number_some(41, u64::from(room.hold_seconds));
+    }
     e.bool(50, room.unique_comment);
     e.bool(51, room.emote_only);
     if let Some(badge) = &room.members_only {
@@ -720,28 +787,26 @@ fn unpacked(bytes: &[u8]) -> Result<Vec<EventId>, Broken> {
 fn decode_body(kind: u64, revision: u32, bytes: &[u8]) -> Result<Body, Broken> {
     let mut d = Decoder::new(bytes);
     let body = match kind {
-        KIND_COMMENT => {
-            let display = d.text(1)?.into();
-            let mut badges: Vec<Arc<str>> = Vec::new();
-            while let Some(badge) = d.text_some(2)? {
-                badges.push(badge.into());
-            }
-            let text = d.text(3)?.into();
-            let reply_to = d.number_some(4)?.map(|id| EventId::new(id).ok_or("reply_to")).transpose()?;
-            let won = match d.number_some(5)? {
-                None => None,
-                Some(window) => Some(Box::new(Won {
-                    window: WindowNumber(window),
-                    weight: d.number32(6)?,
-                    repeats: d.number32(7)?,
-                    by_right: d.bool(8)?,
-                    addressee: name(d.text(9)?, UserId::parse, "addressee")?,
-                    of: d.number32(10)?,
-                })),
-            };
-            let shadowed = d.bool(13)?;
-            Body::Comment(Comment { display, badges: badges.into(), text, reply_to, won, shadowed })
-        }
+        KIND_COMMENT => Body::Comment(decode_comment(&mut d)?),
+        KIND_BLOCKED => Body::Blocked(Blocked {
+            comment: decode_inner_comment(&mut d)?,
+            client_msg_id: name(d.text(2)?, ClientMsgId::parse, "client_msg_id")?,
+        }),
+        KIND_HELD => Body::Held(Held {
+            comment: decode_inner_comment(&mut d)?,
+            client_msg_id: ClientMsgId::parse(d.text(2)?).ok_or("client_msg_id")?,
+            until: Wall(d.number(3)?),
+        }),
+        KIND_HELD_END => Body::HeldEnd(HeldEnd {
+            held: EventId::new(d.number(1)?).ok_or("held")?,
+            client_msg_id: ClientMsgId::parse(d.text(2)?).ok_or("client_msg_id")?,
+            end: match (d.number(3)?, d.number_some(4)?) {
+                (1, Some(shown)) => End::Approved(EventId::new(shown).ok_or("shown")?),
+                (2, None) => End::Denied,
+                (3, None) => End::Expired,
+                _ => return Err("the end of a held comment"),
+            },
+        }),
         KIND_SCORE => Body::Score(Score {
             match_id: Key::parse(d.text(1)?).ok_or("match_id")?,
             provider: Key::parse(d.text(2)?).ok_or("provider")?,
@@ -887,6 +952,8 @@ pub(crate) fn decode_room(d: &mut Decoder<'_>) -> Result<Room, Broken> {
         banner_rate: or_default(d, 37, banners::ROOM_RATE)?,
         banner_seconds: or_default(d, 38, banners::GIFT_SECONDS)?,
         combo_seconds: or_default(d, 39, combos::SECONDS)?,
+        hold_flagged: d.bool(40)?,
+        hold_seconds: or_default(d, 41, moderation::HOLD_SECONDS)?,
         unique_comment: d.bool(50)?,
         emote_only: d.bool(51)?,
         members_only: d.text_some(52)?.map(Arc::from),

@@ -205,7 +205,7 @@ fn every_close_code_has_its_event_with_its_default_delays() {
 proptest! {
     #[test]
     fn any_text_a_person_writes_comes_out_as_it_went_in(display in any::<String>(), badge in any::<String>(), text in any::<String>()) {
-        let body = Comment { display: (*display).into(), badges: [(*badge).into()].into(), text: (*text).into(), reply_to: None, won: None, shadowed: false };
+        let body = Comment { display: (*display).into(), badges: [(*badge).into()].into(), text: (*text).into(), reply_to: None, won: None, rule: None, shadowed: false };
         let json = written(|out| {
             write_event(&record(9, Body::Comment(body)), out);
         });

@@ -9,8 +9,9 @@ use common::{golden, samples};
 use grandstand_core::ids::{Epoch, EventId, Pseq, Revision, Seq};
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::record::{
-    Audience, Audit, Ban, Banner, BannerGift, Body, ComboUpdate, Comment, Config, Crowd, Gift, Policy, Record, Retract,
-    RetractTarget, Room, RoomState, Score, ScoreKind, ScoreState, Source, Tally, Verdict, Won,
+    Audience, Audit, Ban, Banner, BannerGift, Blocked, Body, ComboUpdate, Comment, Config, Crowd, End, Gift, Held,
+    HeldEnd, Policy, Record, Retract, RetractTarget, Room, RoomState, Score, ScoreKind, ScoreState, Source, Tally,
+    Verdict, Won,
 };
 use grandstand_core::reports::Report;
 use grandstand_core::sampler::pick::WindowNumber;
@@ -154,14 +155,14 @@ fn wall() -> impl Strategy<Value = Wall> {
     any::<u64>().prop_map(Wall)
 }
 
-fn comment() -> impl Strategy<Value = Body> {
+fn comment() -> impl Strategy<Value = Comment> {
     let won = option::of((any::<(u64, u32, u32, u32, bool)>(), option::of(user())));
-    (text(), vec(text(), 0..4), text(), option::of(event_id()), won, any::<bool>()).prop_map(
-        |(display, badges, text, reply_to, won, shadowed)| {
+    (text(), vec(text(), 0..4), text(), option::of(event_id()), won, option::of(text()), any::<bool>()).prop_map(
+        |(display, badges, text, reply_to, won, rule, shadowed)| {
             let won = won.map(|((window, of, weight, repeats, by_right), addressee)| {
                 Box::new(Won { window: WindowNumber(window), of, weight, repeats, by_right, addressee })
             });
-            Body::Comment(Comment { display, badges: badges.into(), text, reply_to, won, shadowed })
+            Comment { display, badges: badges.into(), text, reply_to, won, rule, shadowed }
         },
     )
 }
@@ -328,6 +329,8 @@ fn settings() -> impl Strategy<Value = Body> {
                         banner_rate: banners.2.0,
                         banner_seconds: banners.2.1,
                         combo_seconds: banners.2.2,
+                        hold_flagged: flags.0,
+                        hold_seconds: banners.2.0,
                         unique_comment: asks.0,
                         emote_only: asks.1,
                         members_only: asks.2,
@@ -338,6 +341,10 @@ fn settings() -> impl Strategy<Value = Body> {
                 )
             },
         )
+}
+
+fn msg_id() -> impl Strategy<Value = ClientMsgId> {
+    "[!-~]{1,20}".prop_map(|t| ClientMsgId::parse(&t).unwrap())
 }
 
 fn tally() -> impl Strategy<Value = Body> {
@@ -355,7 +362,16 @@ fn body() -> impl Strategy<Value = Body> {
     prop_oneof![
         Just(Body::EpochStart),
         Just(Body::Erased),
-        comment(),
+        comment().prop_map(Body::Comment),
+        (comment(), option::of(msg_id()))
+            .prop_map(|(comment, client_msg_id)| Body::Blocked(Blocked { comment, client_msg_id })),
+        (comment(), msg_id(), wall()).prop_map(|(comment, client_msg_id, until)| Body::Held(Held {
+            comment,
+            client_msg_id,
+            until
+        })),
+        (event_id(), msg_id(), prop_oneof![event_id().prop_map(End::Approved), Just(End::Denied), Just(End::Expired)])
+            .prop_map(|(held, client_msg_id, end)| Body::HeldEnd(HeldEnd { held, client_msg_id, end })),
         score(),
         gift(),
         banner(),

@@ -9,9 +9,10 @@ use std::time::Duration;
 use crate::claims::Hold;
 use crate::dedupe::{self, Found, Road};
 use crate::ids::EventId;
+use crate::moderation::Ruling;
 use crate::owner::answer::{Answer, Output};
 use crate::owner::command::{Command, Publish, Standing, Tag};
-use crate::owner::seal::{Comment, Waiting};
+use crate::owner::seal::{Becomes, Comment, Waiting};
 use crate::owner::{Owner, fresh_room};
 use crate::rate::Limit;
 use crate::record::{Policy, Room, RoomState, Verdict};
@@ -35,35 +36,6 @@ impl Owner {
         }
     }
 
-    /// The classifier's word on a comment it was asked about; `None` when it gave none. Late or unknown: ignored.
-    pub fn on_verdict(&mut self, tag: Tag, verdict: Option<Verdict>, now: Mono, wall: Wall) {
-        self.tick(now, wall);
-        if self.judge_winner(tag, verdict) {
-            return;
-        }
-        let Some(mut comment) = self.judging.remove(&tag) else { return };
-        let policy = comment.policy;
-        match (policy, verdict) {
-            (_, Some(Verdict::Block)) => {
-                let reject = Reject::new(Code::ModerationFailed, "the comment was not accepted");
-                self.settle_comment(tag, comment.held(), Answer::Reject(reject));
-            }
-            (Policy::PreModerateStrict, Some(Verdict::Allow)) => {
-                comment.verdict = Verdict::Allow;
-                self.waiting.push_back(Waiting::Comment(comment));
-            }
-            (Policy::PreModerateStrict, _) => {
-                let pending = Answer::Pending { retry_after: self.settings.retry_after };
-                self.settle_comment(tag, comment.held(), pending);
-            }
-            (_, verdict) => {
-                // Without a word in time the room's policy lets it pass.
-                comment.verdict = verdict.unwrap_or(Verdict::Unjudged);
-                self.waiting.push_back(Waiting::Comment(comment));
-            }
-        }
-    }
-
     /// Verdicts that are late, slow modes that ended, combos to be told, windows that close.
     pub fn on_deadline(&mut self, now: Mono, wall: Wall) {
         self.tick(now, wall);
@@ -81,6 +53,8 @@ impl Owner {
             self.slots[at].pin_end = None;
             self.waiting.push_back(Waiting::PinEnd { at });
         }
+        self.queue_held_ends(log_now);
+        self.ask_again(now);
         self.queue_combos(log_now);
         self.on_wide_deadline(now);
     }
@@ -107,6 +81,8 @@ impl Owner {
                 let partition = partition_of_raw(&publish.room, &author.user);
                 return Err(Answer::Raw { raw_id, partition, duplicate: true, fate });
             }
+            Found::Same(_, Road::Blocked) => return Err(refused()),
+            Found::Same(held_id, Road::Held) => return Err(Answer::Held { held_id }),
             Found::Conflict => return Err(conflict()),
             Found::Fresh => {}
         }
@@ -163,7 +139,9 @@ impl Owner {
             tag,
             at,
             publish,
-            verdict: Verdict::Unjudged,
+            ruling: Ruling::plain(Verdict::Unjudged),
+            becomes: Becomes::Event,
+            question: None,
             policy,
             policy_version,
             deadline,
@@ -172,9 +150,10 @@ impl Owner {
         // In a wide room only what wins is judged.
         if policy.judges_first() && !is_wide {
             let (room, text) = (comment.publish.room.clone(), comment.publish.text.clone());
-            self.out.push_back(Output::NeedVerdict { tag, room, text, deadline });
-            let before = self.judging.insert(tag, comment);
-            assert!(before.is_none(), "a tag is used for one unanswered command");
+            let question = self.question();
+            let strict = policy == Policy::PreModerateStrict;
+            self.out.push_back(Output::NeedVerdict { tag: question, room, text, deadline, strict });
+            self.judging.insert(question, comment);
         } else {
             self.waiting.push_back(Waiting::Comment(comment));
         }
@@ -215,7 +194,10 @@ impl Owner {
             Command::Banner(_) | Command::BannerEnd { .. } => {}
             Command::SiteBan { .. } | Command::SiteUnban { .. } => {}
             Command::Report(report) => self.check_report(report)?,
-            Command::Ban { room, .. } | Command::Unban { room, .. } | Command::Retract { room, .. } => {
+            Command::Ban { room, .. }
+            | Command::Unban { room, .. }
+            | Command::Retract { room, .. }
+            | Command::Decide { room, .. } => {
                 self.room_for_use(room)?;
             }
         }
@@ -265,6 +247,11 @@ pub(super) fn published(room: &crate::names::RoomId, event_id: EventId, duplicat
 
 pub(super) fn banned() -> Answer {
     Answer::Reject(Reject::new(Code::Banned, "you are banned in this room"))
+}
+
+/// Moderation's no. The rule is the room's own business.
+pub(super) fn refused() -> Answer {
+    Answer::Reject(Reject::new(Code::ModerationFailed, "the comment was not accepted"))
 }
 
 fn conflict() -> Answer {

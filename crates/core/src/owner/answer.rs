@@ -7,7 +7,7 @@ use crate::banners::Capped;
 use crate::ids::{EventId, Partition, Revision, Seq};
 use crate::names::RoomId;
 use crate::owner::command::Tag;
-use crate::record::{Record, Room};
+use crate::record::{End, Record, Room};
 use crate::reject::Reject;
 use crate::time::{Mono, Wall};
 
@@ -56,6 +56,10 @@ pub enum Answer {
     /// A ban or retract is in the log; `None` when there was nothing to do.
     Done {
         event_id: Option<EventId>,
+    },
+    /// In the log, and waits for a human's word, which is told by [`Output::Decided`].
+    Held {
+        held_id: EventId,
     },
     /// No verdict yet and the room publishes nothing without one; the key is not used up.
     Pending {
@@ -132,11 +136,20 @@ pub enum Output {
         record: Arc<Record>,
         fate: Fate,
     },
-    /// Ask the classifier; `tag` may be above any command's. Tell [`crate::owner::Owner::on_verdict`]. Past the deadline the policy decides alone.
+    /// What became of a comment that was answered with [`Answer::Held`]; once. `record` is the held comment.
+    Decided {
+        held_id: EventId,
+        record: Arc<Record>,
+        end: End,
+    },
+    /// Ask the classifier; `tag` is above any command's and never comes again. Tell [`crate::owner::Owner::on_verdict`], at any time:
+    /// past the deadline the policy decides alone, and a block that comes later takes back what was shown.
     NeedVerdict {
         tag: Tag,
         room: RoomId,
         text: Arc<str>,
         deadline: Mono,
+        /// The room shows nothing without an allow.
+        strict: bool,
     },
 }

@@ -58,7 +58,13 @@ pub enum Command {
         target: RetractTarget,
         reason: Arc<str>,
     },
-    /// Any of the four above as an operator's write: when it is not refused, the log keeps who did it and why beside it,
+    /// A human's word on a held comment.
+    Decide {
+        room: RoomId,
+        held: EventId,
+        approve: bool,
+    },
+    /// Any of the five above as an operator's write: when it is not refused, the log keeps who did it and why beside it,
     /// also when there was nothing to change.
     Audited {
         by: UserId,

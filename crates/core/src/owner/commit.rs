@@ -63,6 +63,8 @@ impl Owner {
         for record in flight.records.iter().filter(|record| record.is_raw()) {
             self.offer(record);
         }
+        self.winners_committed(flight.winners);
+        self.ask_after(&flight.records, now);
         self.forget_quiet_users();
     }
 
@@ -86,6 +88,12 @@ impl Owner {
             let at = self.index[record.room.as_ref().expect("settings are of a room")];
             self.index_room(at, &[], None);
         }
+        for record in flight.records.iter() {
+            // A held comment that nobody decided about is due again.
+            if let (Body::HeldEnd(end), Some(room)) = (&record.body, &record.room) {
+                self.index_held(self.index[room], end.held);
+            }
+        }
         self.stand_again(flight.winners);
         self.wait_apart(flight.apart);
         for settle in flight.settles {
@@ -105,7 +113,15 @@ impl Owner {
     /// Lets the claims go, and gives the answer to the command and to those that waited for it.
     pub(super) fn settle(&mut self, tag: Tag, held: Option<Held>, answer: Answer) {
         let is_comment = held.is_some();
-        let in_log = matches!(answer, Answer::Published { .. } | Answer::Raw { .. });
+        if let Some(question) = held.as_ref().and_then(|held| held.question) {
+            self.shown_as(question, &answer);
+        }
+        let in_log = match &answer {
+            Answer::Published { .. } | Answer::Raw { .. } | Answer::Held { .. } => true,
+            // It is a record of its own, and its author has paid for it.
+            Answer::Reject(reject) => reject.code == Code::ModerationFailed,
+            _ => false,
+        };
         let followers = self.let_go(held, in_log);
         if is_comment {
             self.n_comments -= 1;
@@ -126,7 +142,7 @@ impl Owner {
     }
 
     fn let_go(&mut self, held: Option<Held>, in_log: bool) -> Vec<Tag> {
-        let Some(Held { at, user, key, paid }) = held else { return Vec::new() };
+        let Some(Held { at, user, key, paid, .. }) = held else { return Vec::new() };
         let slot = &mut self.slots[at];
         let user = slot.users.get_mut(&user).expect("a user with claims is kept");
         user.slow.release();

@@ -40,11 +40,15 @@ impl Owner {
         if planted(53) {
             view.combos = Arc::default();
         }
+        if planted(74) {
+            view.held = Arc::default();
+        }
         let at = self.slot_of(&view.room);
         self.slots[at].switch.set(view.wide);
         self.slots[at].view = Some(view);
         self.index_room(at, &[], None);
         self.index_combos(at);
+        self.index_all_held(at);
     }
 
     /// Takes the key of a record at or before the checkpoint's position. In log order, from ten minutes before it.
@@ -76,6 +80,7 @@ impl Owner {
         assert!(newest.is_none_or(|newest| newest < epoch), "a take-over raises the epoch");
         self.epoch = Some(epoch);
         self.start_wide();
+        self.start_verdicts();
     }
 
     /// The effect of one valid record, live and in recovery.
@@ -101,7 +106,12 @@ impl Owner {
         slot.changed = true;
         let view = slot.view.get_or_insert_with(|| RoomView::new(room.clone(), super::fresh_room(room)));
         if !matches!(record.body, Body::Room(_)) {
+            let decided = match &record.body {
+                Body::HeldEnd(end) => view.held.get(&end.held).cloned(),
+                _ => None,
+            };
             view.apply(record);
+            self.take_in_verdicts(at, record, decided);
             if matches!(record.body, Body::Gift(_) | Body::Combo(_)) {
                 self.index_combos(at);
             }
@@ -150,6 +160,7 @@ impl Owner {
 
     /// What a retry and slow mode must know of a comment.
     fn take_keys(&mut self, record: &Record) {
+        self.take_moderated_keys(record);
         let (Some(room), Some(user), Some(key)) = (&record.room, &record.user, &record.client_msg_id) else { return };
         let digest = match &record.body {
             Body::Comment(comment) => Some(self.comment_digest(&comment.text, comment.reply_to)),
@@ -165,6 +176,13 @@ impl Owner {
             if let Some(user) = self.slots[at].users.get_mut(user) {
                 user.keys.won(key, raw_id, record.event_id());
             }
+            return;
+        }
+        if let Some(held_id) = record.held_id()
+            && let Some(known) = self.slots[at].users.get_mut(user)
+        {
+            // It was counted when it was held.
+            known.keys.decided(key, held_id, record.event_id(), Road::Direct);
             return;
         }
         let road = if record.is_raw() { Road::Raw(None) } else { Road::Direct };

@@ -7,9 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use crate::ids::EventId;
+use crate::moderation::Ruling;
 use crate::names::{ClientMsgId, UserId};
 use crate::owner::Owner;
-use crate::owner::admit::{banned, may_comment, published};
+use crate::owner::admit::{banned, may_comment, published, refused};
 use crate::owner::answer::Answer;
 use crate::owner::command::{Command, Publish, Tag};
 use crate::owner::commit::{Flight, Settle};
@@ -39,6 +41,20 @@ pub(super) enum Waiting {
     Combos {
         at: usize,
     },
+    /// Nobody has decided about a held comment.
+    HeldEnd {
+        at: usize,
+        held: EventId,
+    },
+}
+
+/// What a comment is to be in the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Becomes {
+    /// An event, or a raw comment where its room is wide.
+    Event,
+    Blocked,
+    Held,
 }
 
 /// A comment that holds its claims.
@@ -46,7 +62,10 @@ pub(super) struct Comment {
     pub tag: Tag,
     pub at: usize,
     pub publish: Publish,
-    pub verdict: Verdict,
+    pub ruling: Ruling,
+    pub becomes: Becomes,
+    /// The question that it did not wait for any longer.
+    pub question: Option<Tag>,
     /// The policy it was judged under.
     pub policy: Policy,
     pub policy_version: u32,
@@ -64,6 +83,8 @@ pub(super) struct Held {
     pub key: ClientMsgId,
     /// Paid for from the rates.
     pub paid: bool,
+    /// As [`Comment::question`].
+    pub question: Option<Tag>,
 }
 
 impl Comment {
@@ -73,6 +94,7 @@ impl Comment {
             user: self.publish.author.user.clone(),
             key: self.publish.client_msg_id.clone(),
             paid: self.publish.author.standing != super::command::Standing::Backend,
+            question: self.question,
         }
     }
 }
@@ -88,7 +110,7 @@ impl Owner {
         let newest = self.reader.spans().last().copied();
         let begun = newest.filter(|n| n.epoch >= epoch);
         let tally = self.tally_due().is_some_and(|at| at <= now);
-        let is_idle = self.waiting.is_empty() && !self.has_wide_work() && !tally;
+        let is_idle = self.waiting.is_empty() && !self.has_wide_work() && !tally && self.take_backs.is_empty();
         if self.flight.is_some() || (is_idle && begun.is_some()) {
             return None;
         }
@@ -116,13 +138,19 @@ impl Owner {
             draft.begin();
         } else {
             self.seal_wide(&mut draft);
+            self.seal_take_backs(&mut draft);
         }
         let mut waiting = std::mem::take(&mut self.waiting);
         let mut later = VecDeque::new();
         for one in waiting.drain(..) {
             match one {
-                Waiting::SlowModeEnd { .. } | Waiting::PinEnd { .. } | Waiting::Combos { .. } if is_first => {
-                    later.push_back(one)
+                Waiting::SlowModeEnd { .. }
+                | Waiting::PinEnd { .. }
+                | Waiting::Combos { .. }
+                | Waiting::HeldEnd { .. }
+                    if is_first =>
+                {
+                    later.push_back(one);
                 }
                 Waiting::Comment(comment) => self.seal_comment(&mut draft, comment),
                 Waiting::Other { tag, command } => {
@@ -132,6 +160,7 @@ impl Owner {
                 Waiting::SlowModeEnd { at, end } => self.seal_slow_mode_end(&mut draft, at, end),
                 Waiting::PinEnd { at } => self.seal_pin_end(&mut draft, at),
                 Waiting::Combos { at } => self.seal_combos(&mut draft, at),
+                Waiting::HeldEnd { at, held } => self.seal_held_end(&mut draft, at, held),
             }
         }
         waiting.append(&mut later);
@@ -173,6 +202,7 @@ impl Owner {
             Command::SiteUnban { by, user } => Ok(self.seal_site_unban(draft, by, user)),
             Command::Unban { room, user } => self.seal_unban(draft, room, user),
             Command::Retract { room, target, reason } => self.seal_retract(draft, room, target, reason),
+            Command::Decide { room, held, approve } => self.seal_decision(draft, &room, held, approve),
             Command::Audited { by, audit, command } => self.seal_audited(draft, by, audit, *command),
             Command::Publish(_) | Command::React(_) => {
                 unreachable!("a comment waits as a comment, a reaction not at all")
@@ -185,7 +215,8 @@ impl Owner {
             Command::PutRoom { room, .. }
             | Command::Ban { room, .. }
             | Command::Unban { room, .. }
-            | Command::Retract { room, .. } => room.clone(),
+            | Command::Retract { room, .. }
+            | Command::Decide { room, .. } => room.clone(),
             other => unreachable!("no operator's write: {other:?}"),
         };
         let answer = self.seal_other(draft, command)?;
@@ -201,7 +232,8 @@ impl Owner {
     }
 
     fn comment_record(&self, draft: &mut Draft, comment: Comment) -> Result<Answer, Answer> {
-        let Comment { at, publish, verdict, policy_version, was_wide, .. } = comment;
+        let Comment { at, publish, ruling, becomes, policy, policy_version, was_wide, .. } = comment;
+        let judged_first = policy.judges_first();
         self.make_room_if_missing(draft, at);
         let view = draft.views.get(&at).or(self.slots[at].view.as_ref()).expect("the room was made above");
         let author = publish.author;
@@ -210,38 +242,48 @@ impl Owner {
         }
         let shadowed = self.is_shadowed_in(draft, at, &author.user);
         may_comment(&view.settings)?;
-        let wide = view.wide;
+        let (wide, version) = (view.wide, view.policy_version);
+        let said = CommentBody {
+            display: author.display,
+            badges: author.badges,
+            text: publish.text,
+            reply_to: publish.reply_to,
+            won: None,
+            rule: ruling.rule.clone(),
+            shadowed,
+        };
+        let (room, user, key) = (publish.room, author.user, publish.client_msg_id);
+        match becomes {
+            Becomes::Event => {}
+            Becomes::Blocked => {
+                self.log_blocked(draft, at, user, (said, Some(key)), ruling.verdict, None);
+                return Ok(refused());
+            }
+            Becomes::Held => return self.log_held(draft, at, user, (said, key), ruling.verdict),
+        }
         if !wide {
             let policy = view.settings.moderation_policy;
             let strict = policy == Policy::PreModerateStrict;
-            // It came when the room was wide, where only winners are judged.
-            if was_wide && policy.judges_first()
-                || strict && (verdict != Verdict::Allow || policy_version != view.policy_version)
+            // It came when the room was wide, where only winners are judged, or when nobody was to be judged first.
+            if policy.judges_first() && (was_wide || !judged_first)
+                || strict
+                    && (ruling.verdict != Verdict::Allow && !planted(71) || policy_version != version && !planted(72))
             {
                 return Err(Answer::Pending { retry_after: self.settings.retry_after });
             }
         }
-        let version = view.policy_version;
-        let room = publish.room;
         let record = draft.push(Some(&room), |r| {
-            r.user = Some(author.user);
-            r.client_msg_id = Some(publish.client_msg_id);
+            r.user = Some(user);
+            r.client_msg_id = Some(key);
             r.audience = match (wide, shadowed && !planted(91)) {
                 // In a wide room it is kept as it was said, for the window.
                 (true, _) => Audience::Nobody,
                 (false, true) => Audience::Author,
                 (false, false) => Audience::Everyone,
             };
-            r.verdict = verdict;
+            r.verdict = ruling.verdict;
             r.policy_version = version;
-            r.body = Body::Comment(CommentBody {
-                display: author.display,
-                badges: author.badges,
-                text: publish.text,
-                reply_to: publish.reply_to,
-                won: None,
-                shadowed,
-            });
+            r.body = Body::Comment(said);
         });
         Ok(match wide {
             true => {

@@ -67,6 +67,8 @@ pub struct RoomView {
     pub combos: Arc<Combos>,
     pub retracted: Arc<Retracted>,
     pub reports: Arc<Reports>,
+    /// Comments that wait for a human's word, at most [`crate::moderation::HELD_MAX`], by the id they were held under.
+    pub held: Arc<BTreeMap<EventId, Arc<Record>>>,
     /// Likes ever given, by kind.
     pub likes: Totals,
 }
@@ -105,6 +107,7 @@ struct Nothing {
     combos: Arc<Combos>,
     retracted: Arc<Retracted>,
     reports: Arc<Reports>,
+    held: Arc<BTreeMap<EventId, Arc<Record>>>,
 }
 
 static NOTHING: LazyLock<Nothing> = LazyLock::new(|| Nothing {
@@ -113,6 +116,7 @@ static NOTHING: LazyLock<Nothing> = LazyLock::new(|| Nothing {
     combos: Arc::default(),
     retracted: Arc::default(),
     reports: Arc::default(),
+    held: Arc::default(),
 });
 
 /// What may no longer be shown.
@@ -149,6 +153,7 @@ impl RoomView {
             combos: NOTHING.combos.clone(),
             retracted: NOTHING.retracted.clone(),
             reports: NOTHING.reports.clone(),
+            held: NOTHING.held.clone(),
             likes: Totals::default(),
         }
     }
@@ -268,7 +273,9 @@ impl RoomView {
             Body::Wide(_) => self.wide = true,
             Body::Narrow(_) => self.wide = false,
             Body::EpochStart | Body::Config(_) | Body::Audit(_) | Body::Tally(_) | Body::Erased => {}
-            Body::Banner(_) | Body::BannerEnd(_) | Body::SiteBan(_) | Body::SiteUnban(_) => {}
+            Body::Banner(_) | Body::BannerEnd(_) | Body::SiteBan(_) | Body::SiteUnban(_) | Body::Blocked(_) => {}
+            Body::Held(_) => drop(Arc::make_mut(&mut self.held).insert(id, record.clone())),
+            Body::HeldEnd(end) => drop(Arc::make_mut(&mut self.held).remove(&end.held)),
         }
     }
 

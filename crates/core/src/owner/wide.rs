@@ -17,13 +17,14 @@ use std::time::Duration;
 use crate::dedupe;
 use crate::hash::Seeded;
 use crate::ids::EventId;
+use crate::moderation::{NO_VERDICT, Ruling};
 use crate::names::{RoomId, UserId};
 use crate::owner::admit::{banned, may_comment};
 use crate::owner::answer::{Answer, Fate, Known, Output};
 use crate::owner::command::{React, Tag};
 use crate::owner::draft::Draft;
 use crate::owner::shadow::Apart;
-use crate::owner::{Owner, Slot};
+use crate::owner::{Owner, Slot, verdicts};
 use crate::planted::planted;
 use crate::record::{Body, Comment, Config, Crowd, Policy, RAW, Record, RetractTarget, Source, Verdict, Won};
 use crate::sampler::Candidate;
@@ -48,8 +49,6 @@ const WON_MAX: usize = 288_000;
 const KEPT: Duration = dedupe::WINDOW;
 /// Reactions that count, to what waits in one room's window.
 const REACTIONS_MAX: usize = 65_536;
-/// Tags of winners that are being judged are above any command's.
-const WINNER_TAG: Tag = 1 << 63;
 /// A window that closed this much late does not number the ones that nobody saw.
 const NUMBERS_BEHIND: u64 = 5;
 
@@ -90,18 +89,21 @@ pub(super) struct Standing {
     judged: Judged,
 }
 
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, PartialEq)]
 enum Judged {
     Waits {
         tag: Tag,
-        deadline: Mono,
-    },
-    Ready {
-        verdict: Verdict,
+        /// It is asked about under this one.
         policy_version: u32,
     },
-    /// It goes when its turn comes.
-    Blocked,
+    Ready {
+        ruling: Ruling,
+        policy_version: u32,
+        /// The question that it did not wait for any longer.
+        question: Option<Tag>,
+    },
+    /// It goes when its turn comes: by this ruling, or because none came.
+    Blocked(Option<Ruling>),
 }
 
 impl Wide {
@@ -476,44 +478,60 @@ impl Owner {
         let (Some(view), Some(wide)) = (&slot.view, &mut slot.wide) else { return };
         let window = WindowNumber(wide.window.number());
         let policy_version = view.policy_version;
-        let mut judged = Judged::Ready { verdict: Verdict::Unjudged, policy_version };
-        if view.settings.moderation_policy.judges_first() {
-            let (tag, deadline) = (WINNER_TAG | self.winner_tags, self.clock.0 + self.settings.verdict_within);
-            self.winner_tags += 1;
-            judged = Judged::Waits { tag, deadline };
+        let ruling = Ruling::plain(Verdict::Unjudged);
+        let mut judged = Judged::Ready { ruling, policy_version, question: None };
+        let policy = view.settings.moderation_policy;
+        if policy.judges_first() {
+            let deadline = self.clock.0 + self.settings.verdict_within;
+            self.questions += 1;
+            let tag = verdicts::QUESTION | self.questions;
+            judged = Judged::Waits { tag, policy_version };
             self.judged_winners.insert(tag, (at, deadline));
             let Body::Comment(comment) = &winner.candidate.record().body else { return };
             let (room, text) = (slot.room.clone(), comment.text.clone());
-            self.out.push_back(Output::NeedVerdict { tag, room, text, deadline });
+            let strict = policy == Policy::PreModerateStrict;
+            self.out.push_back(Output::NeedVerdict { tag, room, text, deadline, strict });
         }
         wide.line.push_back(Standing { winner, window, judged });
         self.lines.insert(at);
     }
 
     /// The classifier's word on a winner. True when it was one of ours.
-    pub(super) fn judge_winner(&mut self, tag: Tag, verdict: Option<Verdict>) -> bool {
-        let Some((at, _)) = self.judged_winners.remove(&tag) else { return tag & WINNER_TAG > 0 };
+    pub(super) fn judge_winner(&mut self, tag: Tag, ruling: Option<Ruling>) -> bool {
+        let Some((at, _)) = self.judged_winners.remove(&tag) else { return false };
         let narrowing = self.is_narrowing(at);
         let slot = &mut self.slots[at];
         let (Some(view), Some(wide)) = (&slot.view, &mut slot.wide) else { return true };
         let is_it = |s: &&mut Standing| matches!(s.judged, Judged::Waits { tag: its, .. } if its == tag);
         let Some(standing) = wide.line.iter_mut().find(is_it) else { return true };
         let strict = view.settings.moderation_policy == Policy::PreModerateStrict;
+        // Nobody can wait in a wide room: what would be held elsewhere makes room for the next.
+        let sternly = strict || view.settings.hold_flagged;
         let by_lot = !standing.winner.by_right;
-        standing.judged = match verdict {
-            Some(Verdict::Block) => Judged::Blocked,
-            None if strict => Judged::Blocked,
-            verdict => {
-                Judged::Ready { verdict: verdict.unwrap_or(Verdict::Unjudged), policy_version: view.policy_version }
+        let Judged::Waits { policy_version, .. } = standing.judged else { return true };
+        let mut is_late = false;
+        standing.judged = match ruling {
+            Some(ruling) if ruling.verdict == Verdict::Block => Judged::Blocked(Some(ruling)),
+            Some(ruling) if ruling.verdict == Verdict::Flag && sternly => Judged::Blocked(Some(ruling)),
+            Some(ruling) => Judged::Ready { ruling, policy_version, question: None },
+            None if strict && !planted(71) => Judged::Blocked(None),
+            None => {
+                is_late = true;
+                let ruling = Ruling::of(Verdict::Flag, NO_VERDICT);
+                Judged::Ready { ruling, policy_version, question: Some(tag) }
             }
         };
+        let blocked = matches!(standing.judged, Judged::Blocked(_));
         let mut next = Vec::new();
-        if standing.judged == Judged::Blocked && by_lot && !narrowing {
+        if blocked && by_lot && !narrowing {
             // The next stands in the window that closed last, where an author has one winner.
             let last = WindowNumber(wide.window.number());
             let has_won =
                 |author: &UserId| wide.line.iter().any(|s| s.window == last && s.winner.candidate.author() == author);
             next = wide.window.draw(1, |author| !has_won(author));
+        }
+        if is_late {
+            self.watch_shown(tag, at, None);
         }
         self.lines.insert(at);
         for winner in next {
@@ -532,9 +550,18 @@ impl Owner {
                 return;
             }
             let standing = wide.line.pop_front().expect("it was looked at");
-            if self.seal_winner(draft, at, &standing) {
+            if let Judged::Blocked(Some(ruling)) = &standing.judged {
+                let raw = standing.winner.candidate.record().clone();
+                if let (Body::Comment(said), Some(user)) = (&raw.body, &raw.user) {
+                    let said = Comment { rule: ruling.rule.clone(), ..said.clone() };
+                    self.log_blocked(draft, at, user.clone(), (said, None), ruling.verdict, Some(raw.event_id()));
+                }
+                // Its fate is told when that is durable.
+                draft.winners.push((at, standing));
+            } else if self.seal_winner(draft, at, &standing) {
                 draft.winners.push((at, standing));
             } else {
+                self.forget_question(&standing);
                 self.tell_fate(at, standing.winner.candidate.record().clone());
             }
         }
@@ -551,9 +578,17 @@ impl Owner {
         {
             return false;
         }
-        let Judged::Ready { verdict, policy_version } = standing.judged else { return false };
-        let strict = view.settings.moderation_policy == Policy::PreModerateStrict;
-        if strict && (verdict != Verdict::Allow || policy_version != view.policy_version) {
+        let Judged::Ready { ruling, policy_version, .. } = &standing.judged else { return false };
+        let policy = view.settings.moderation_policy;
+        let strict = policy == Policy::PreModerateStrict;
+        // It stood in line when nobody was to be judged first.
+        if policy.judges_first() && ruling.verdict == Verdict::Unjudged {
+            return false;
+        }
+        if strict
+            && (ruling.verdict != Verdict::Allow && !planted(71)
+                || *policy_version != view.policy_version && !planted(72))
+        {
             return false;
         }
         let Body::Comment(comment) = &raw.body else { return false };
@@ -569,13 +604,43 @@ impl Owner {
         let record = draft.push(Some(&room), |r| {
             r.user = raw.user.clone();
             r.client_msg_id = raw.client_msg_id.clone();
-            r.verdict = verdict;
+            r.verdict = ruling.verdict;
             r.policy_version = version;
             r.source = Some(Source { log: RAW.into(), id: raw.event_id() });
-            r.body = Body::Comment(Comment { won: Some(Box::new(won)), ..comment.clone() });
+            r.body = Body::Comment(Comment { won: Some(Box::new(won)), rule: ruling.rule.clone(), ..comment.clone() });
         });
         draft.won.insert((at, raw.event_id()), record.event_id());
         true
+    }
+
+    /// A batch with winners is durable: those without a verdict are watched, those that were refused are told.
+    pub(super) fn winners_committed(&mut self, winners: Vec<(usize, Standing)>) {
+        for (at, standing) in winners {
+            let raw = standing.winner.candidate.record();
+            match &standing.judged {
+                Judged::Blocked(_) => self.tell_fate(at, raw.clone()),
+                Judged::Ready { question: Some(question), .. } => {
+                    if let (Some(event_id), _) = self.slots[at].of_raw(raw.event_id()) {
+                        self.was_shown(*question, event_id);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// What is not shown needs no verdict.
+    fn forget_question(&mut self, standing: &Standing) {
+        if let Judged::Ready { question: Some(question), .. } = &standing.judged {
+            self.shown.remove(question);
+        }
+    }
+
+    /// Recovery: the raw comment was refused, and is not offered again.
+    pub(super) fn recover_blocked(&mut self, at: usize, raw_id: EventId) {
+        if let Some(said) = self.recovered.get_mut(&at) {
+            said.retain(|raw| raw.event_id() != raw_id);
+        }
     }
 
     /// A batch failed: its winners stand at the head of their lines again, in order.

@@ -102,7 +102,15 @@ mod tests {
         EventId::new(1 << 33 | n).unwrap()
     }
     fn comment(text: &str, reply_to: Option<EventId>) -> Comment {
-        Comment { display: "x".into(), badges: [].into(), text: text.into(), reply_to, won: None, shadowed: false }
+        Comment {
+            display: "x".into(),
+            badges: [].into(),
+            text: text.into(),
+            reply_to,
+            won: None,
+            rule: None,
+            shadowed: false,
+        }
     }
     fn known() -> Known {
         let mut known = Known::new(Seeded(1), Mono(0));

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use grandstand_core::ids::{Epoch, EventId, Pseq, Revision, Seq};
+use grandstand_core::moderation::Ruling;
 use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
 use grandstand_core::owner::answer::{Answer, Failure, Output};
 use grandstand_core::owner::checkpoint::{LogCheckpoint, RoomCheckpoint};
@@ -16,8 +17,9 @@ use grandstand_core::owner::view::RoomView;
 use grandstand_core::owner::{Owner, Settings};
 use grandstand_core::reader::{Reader, Reading};
 use grandstand_core::record::{
-    Audit, Ban, Body, Gift, Policy, Record, RetractTarget, Room, RoomState, ScoreKind, ScoreState, Verdict,
+    Audit, Ban, Blocked, Body, Gift, Policy, Record, RetractTarget, Room, RoomState, ScoreKind, ScoreState, Verdict,
 };
+use grandstand_core::reject::Code;
 use grandstand_core::revision::ScoreIn;
 use grandstand_core::rooms::RoomChange;
 use grandstand_core::time::{Mono, Wall};
@@ -252,7 +254,7 @@ impl Harness {
                 self.submit(Command::Retract { room: room(r), target, reason: "".into() });
             }
             Step::Policy { room: r, strict } => {
-                let policy = [Policy::Off, Policy::PreModerate, Policy::PreModerateStrict][usize::from(strict % 3)];
+                let policy = Policy::ALL[usize::from(strict % 4)].0;
                 self.put(room(r), RoomChange { moderation_policy: Some(policy), ..RoomChange::default() });
             }
             Step::Slow { room: r, seconds, lasts } => self.put(
@@ -272,7 +274,7 @@ impl Harness {
                     let tag = self.judging.remove(usize::from(nth) % self.judging.len());
                     let verdict =
                         [Some(Verdict::Allow), Some(Verdict::Block), Some(Verdict::Flag), None][usize::from(word % 4)];
-                    self.owner.on_verdict(tag, verdict, self.now, self.wall);
+                    self.owner.on_verdict(tag, verdict.map(Ruling::plain), self.now, self.wall);
                 }
             }
             Step::Seal => self.seal(),
@@ -331,7 +333,7 @@ impl Harness {
             match output {
                 Output::NeedVerdict { tag, .. } => self.judging.push(tag),
                 // No room of these scripts is wide.
-                Output::Fate { .. } => {}
+                Output::Fate { .. } | Output::Decided { .. } => {}
                 Output::LikesSettled { .. } => {}
                 Output::Committed(record) => {
                     if self.log.get(self.committed_seen) != Some(&record) {
@@ -367,6 +369,16 @@ impl Harness {
                     return Err(format!("{event_id:?} is another's comment"));
                 }
                 self.n_published += 1;
+            }
+            (Command::Publish(p), Answer::Reject(reject)) if reject.code == Code::ModerationFailed => {
+                let is_it = |record: &&Arc<Record>| {
+                    matches!(&record.body, Body::Blocked(b) if b.client_msg_id.as_ref() == Some(&p.client_msg_id))
+                        && record.room.as_ref() == Some(&p.room)
+                        && record.user.as_ref() == Some(&p.author.user)
+                };
+                if !valid.iter().any(|record| is_it(&record)) {
+                    return Err(format!("{:?} was refused without a record", p.client_msg_id));
+                }
             }
             (Command::Score(s), Answer::Score { event_id, revision, .. }) => {
                 let record = find(*event_id).ok_or_else(|| format!("{event_id:?} is acked and not there"))?;
@@ -497,15 +509,25 @@ impl Harness {
                 Some(((r.room.clone()?, r.user.clone()?, r.client_msg_id.clone()?), (r.event_id(), c.text.clone())))
             })
             .collect();
+        let refused: BTreeMap<(RoomId, UserId, ClientMsgId), Arc<str>> = self
+            .valid()
+            .iter()
+            .filter_map(|r| {
+                let Body::Blocked(b) = &r.body else { return None };
+                Some(((r.room.clone()?, r.user.clone()?, b.client_msg_id.clone()?), b.comment.text.clone()))
+            })
+            .collect();
         for (r, u, k) in (0..2).flat_map(|r| (0..3).flat_map(move |u| (0..4).map(move |k| (r, u, k)))) {
             let known = logged.get(&(room(r), user(u), key(k)));
-            let text = known.map_or("one", |(_, text)| text);
+            let blocked = refused.get(&(room(r), user(u), key(k)));
+            let text = known.map(|(_, text)| text).or(blocked).map_or("one", |text| text);
             self.submit(publish(room(r), user(u), key(k), text));
             let tag = self.tags;
             self.drain()?;
             match (known, self.answers.get(&tag)) {
                 (Some((id, _)), Some(Answer::Published { event_id, duplicate: true, .. })) if id == event_id => {}
-                (None, None) => {}
+                (None, Some(Answer::Reject(reject))) if blocked.is_some() && reject.code == Code::ModerationFailed => {}
+                (None, None) if blocked.is_none() => {}
                 (known, got) => return Err(format!("a retry of {known:?} got {got:?}")),
             }
         }
@@ -608,6 +630,14 @@ impl Harness {
                 Body::Wide(_) | Body::Narrow(_) | Body::Tally(_) => {}
                 Body::Combo(_) | Body::Banner(_) | Body::BannerEnd(_) => {}
                 Body::SiteBan(_) | Body::SiteUnban(_) | Body::Report(_) => {}
+                Body::Blocked(Blocked { client_msg_id, .. }) => {
+                    let user = record.user.clone().unwrap();
+                    if !keys.insert((room.clone(), user, client_msg_id.clone())) {
+                        return Err(format!("{id:?} is a second record of its key"));
+                    }
+                }
+                // No room of these scripts holds.
+                Body::Held(_) | Body::HeldEnd(_) => return Err(format!("{id:?} was held")),
             }
         }
         for view in self.owner.rooms() {

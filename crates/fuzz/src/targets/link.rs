@@ -100,7 +100,8 @@ const SETTINGS: &[Shape] = &[
     List(&[WORDS, U32]),
     List(&[WORDS]),
     List(&[WORDS, U64]),
-    Any(12),
+    Any(16),
+    Flag,
     U64,
 ];
 const INFO: &[Shape] =
@@ -132,6 +133,7 @@ const ANSWER: &[Shape] = &[One(&[
     (4, &[U64]),
     (5, &[Below(20), WORDS, Opt(&[U64]), List(&[WORDS, WORDS])]),
     (20, &[ID, Any(2), Flag, Opt(&[One(&[(0, &[]), (1, &[ID])])])]),
+    (45, &[ID]),
 ])];
 const HEAD: &[Shape] = &[Status, HEADERS];
 const PART: &[Shape] = &[One(&[(0, &[Of(HEAD), Bytes]), (1, HEAD), (2, &[Bytes]), (3, &[]), (4, &[])])];
@@ -151,6 +153,7 @@ const MAIL: &[Shape] = &[One(&[
     (11, &[U64, U64]),
     (20, &[List(&[ID, U64, U64, Bytes])]),
     (40, &[CONN, ROOM, Text(Words::ClientMsgId), Opt(&[ID])]),
+    (45, &[CONN, ROOM, Text(Words::ClientMsgId)]),
     (PEER[0].0, PEER[0].1),
     (PEER[1].0, PEER[1].1),
     (PEER[2].0, PEER[2].1),

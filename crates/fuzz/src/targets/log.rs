@@ -10,8 +10,9 @@ use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::owner::checkpoint::{LogCheckpoint, RoomCheckpoint};
 use grandstand_core::owner::view::RoomView;
 use grandstand_core::record::{
-    Audience, Audit, Ban, Banner, BannerGift, Body, ComboUpdate, Comment, Config, Crowd, Gift, Policy, Record, Retract,
-    RetractTarget, Room, RoomState, Score, ScoreKind, ScoreState, Source, Tally, Verdict, Won,
+    Audience, Audit, Ban, Banner, BannerGift, Blocked, Body, ComboUpdate, Comment, Config, Crowd, End, Gift, Held,
+    HeldEnd, Policy, Record, Retract, RetractTarget, Room, RoomState, Score, ScoreKind, ScoreState, Source, Tally,
+    Verdict, Won,
 };
 use grandstand_core::rng::Rng;
 use grandstand_core::sampler::pick::WindowNumber;
@@ -65,13 +66,14 @@ fn user(rng: &mut Rng) -> UserId {
 
 fn body(rng: &mut Rng) -> Body {
     let said = text(rng, 6);
-    match rng.below(17) {
+    match rng.below(20) {
         0 => Body::EpochStart,
         1 | 2 => Body::Comment(Comment {
             display: "Ada".into(),
             badges: (0..rng.below(3)).map(|_| "vip".into()).collect(),
             text: said.into(),
             reply_to: rng.chance(1, 2).then(|| id(rng)),
+            rule: rng.chance(1, 4).then(|| "link: evil.net".into()),
             won: rng.chance(1, 2).then(|| {
                 Box::new(Won {
                     window: WindowNumber(number(rng)),
@@ -124,6 +126,7 @@ fn body(rng: &mut Rng) -> Body {
             room.banner_amounts = [("EUR".into(), number(rng))].into();
             (room.banner_rate, room.banner_seconds) = (rng.below(9) as u32, rng.below(20) as u32);
             room.combo_seconds = rng.below(6) as u32;
+            (room.hold_flagged, room.hold_seconds) = (rng.chance(1, 2), rng.below(9_000) as u32);
             (room.unique_comment, room.emote_only) = (rng.chance(1, 2), rng.chance(1, 2));
             room.members_only = rng.chance(1, 2).then(|| "vip".into());
             room.pin_ends = (0..rng.below(3)).map(|_| (id(rng), Wall(number(rng) >> 12))).collect();
@@ -157,8 +160,27 @@ fn body(rng: &mut Rng) -> Body {
             amount_micros: number(rng),
             ended: rng.chance(1, 2),
         }),
+        16 => Body::Blocked(Blocked {
+            comment: bare(said),
+            client_msg_id: rng.chance(1, 2).then(|| ClientMsgId::parse("k-1").expect("a key")),
+        }),
+        17 => Body::Held(Held {
+            comment: bare(said),
+            client_msg_id: ClientMsgId::parse("k-1").expect("a key"),
+            until: Wall(number(rng) >> 12),
+        }),
+        18 => Body::HeldEnd(HeldEnd {
+            held: id(rng),
+            client_msg_id: ClientMsgId::parse("k-1").expect("a key"),
+            end: [End::Denied, End::Expired, End::Approved(id(rng))][rng.below(3) as usize],
+        }),
         _ => Body::Audit(Audit { what: "ban".into(), justification: said.into() }),
     }
+}
+
+fn bare(text: String) -> Comment {
+    let (display, rule) = ("Ada".into(), Some("block: x".into()));
+    Comment { display, badges: [].into(), text: text.into(), reply_to: None, won: None, rule, shadowed: false }
 }
 
 fn banner(rng: &mut Rng) -> Banner {

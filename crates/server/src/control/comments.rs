@@ -88,6 +88,10 @@ pub async fn post(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
             PublishAck { room: &room, client_msg_id: &client_msg_id, id, partition, offset, duplicate }.write(&mut out);
             StatusCode::OK
         }
+        Answer::Held { .. } => {
+            ModerationPending { room: &room, client_msg_id: &client_msg_id, retry_after_ms: None }.write(&mut out);
+            StatusCode::ACCEPTED
+        }
         Answer::Pending { retry_after } => {
             let retry_after_ms = Some(retry_after.as_millis() as u64);
             ModerationPending { room: &room, client_msg_id: &client_msg_id, retry_after_ms }.write(&mut out);

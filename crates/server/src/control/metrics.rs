@@ -13,6 +13,7 @@ use grandstand_wire::codes::{CloseCode, ErrorCode};
 use super::{Control, gateways};
 use crate::admission::LOCAL;
 use crate::kernel::{self, Taken};
+use crate::link::moderated::{ENDS, RULINGS, STATES};
 use crate::link::{Read, UNCOUNTED};
 use crate::metrics::{BOUNDS, Histogram, Hop, LANES, Refused, Resumed, RoomSize, Transport, read};
 
@@ -23,6 +24,7 @@ const GAUGE: &str = "gauge";
 pub fn text(control: &Control) -> String {
     let mut page = Page(String::with_capacity(32 * 1024));
     shard(control, &mut page);
+    moderation(control, &mut page);
     checkpoints(control, &mut page);
     link(control, &mut page);
     sockets(control, &mut page);
@@ -42,6 +44,80 @@ pub fn text(control: &Control) -> String {
     );
     processes(control, &mut page);
     page.0
+}
+
+fn moderation(control: &Control, page: &mut Page) {
+    let counts = control.deps.shard.status().moderation();
+    let mut by = |name, unit, help, label, names: &[&str], numbers: &[u64]| {
+        page.family(name, COUNTER, unit, help);
+        for (value, n) in names.iter().zip(numbers) {
+            page.line(name, &[(label, *value)], *n);
+        }
+    };
+    by(
+        "grandstand_moderation_verdicts_total",
+        "verdicts",
+        "Words of the classifiers; none: it gave none.",
+        "verdict",
+        &RULINGS,
+        &counts.rulings(),
+    );
+    by(
+        "grandstand_moderation_held_ends_total",
+        "comments",
+        "Held comments by how their wait ended.",
+        "end",
+        &ENDS,
+        &counts.ends(),
+    );
+    for (name, help, n) in [
+        ("grandstand_moderation_blocked_total", "Comments that were refused.", counts.blocked()),
+        ("grandstand_moderation_held_total", "Comments that were put into a queue for review.", counts.held()),
+        (
+            "grandstand_moderation_taken_back_total",
+            "Comments that were taken back by a verdict that came after they were shown.",
+            counts.taken_back(),
+        ),
+        (
+            "grandstand_moderation_strict_unallowed_total",
+            "Comments that a strict room showed without an allow. Anything but 0 is a page.",
+            counts.unallowed(),
+        ),
+    ] {
+        page.one(name, COUNTER, "comments", help, n);
+    }
+    let name = "grandstand_moderation_reloads_total";
+    page.family(name, COUNTER, "reloads", "Word lists read again, and those that were refused.");
+    for (result, n) in ["taken", "refused"].into_iter().zip(counts.reloads()) {
+        page.line(name, &[("result", result)], n);
+    }
+    let asking = counts.asking();
+    let name = "grandstand_moderation_classifier_answers_total";
+    page.family(name, COUNTER, "answers", "Questions to the HTTP classifier by whether they were answered.");
+    for (result, n) in ["verdict", "failed"].into_iter().zip(asking.answers()) {
+        page.line(name, &[("result", result)], n);
+    }
+    page.family("grandstand_moderation_classifier_seconds_total", COUNTER, "seconds", "Time that these took.");
+    page.line("grandstand_moderation_classifier_seconds_total", &[], asking.took().as_secs_f64());
+    page.one(
+        "grandstand_moderation_classifier_passed_total",
+        COUNTER,
+        "questions",
+        "Comments whose policy decided at once, because the HTTP classifier would not have answered in time.",
+        asking.passed(),
+    );
+    page.one(
+        "grandstand_moderation_classifier_kept_total",
+        COUNTER,
+        "questions",
+        "Comments judged by an answer of the last minute about the same text.",
+        asking.kept(),
+    );
+    let name = "grandstand_moderation_breaker_state";
+    page.family(name, GAUGE, "state", "1 for the state of the breaker before the HTTP classifier.");
+    for (place, state) in STATES.into_iter().enumerate() {
+        page.line(name, &[("state", state)], u64::from(place == asking.state()));
+    }
 }
 
 fn shard(control: &Control, page: &mut Page) {

@@ -214,7 +214,7 @@ pub async fn unban(State(control): State<Shared>, ask: Ask) -> Result<Response<B
     moderate(&control, room, &actor, "unban", &why, command).await
 }
 
-fn begin<'a>(control: &Control, ask: &'a Ask) -> Result<(RoomId, Arc<Identity>, Fields<'a>), Problem> {
+pub fn begin<'a>(control: &Control, ask: &'a Ask) -> Result<(RoomId, Arc<Identity>, Fields<'a>), Problem> {
     let room = ask.room()?;
     let who = ask.identity(control)?;
     auth::may_moderate(who.as_deref(), &room)?;

@@ -138,7 +138,7 @@ fn may_read(who: Option<&Identity>, room: &RoomId) -> Result<(), Problem> {
 }
 
 fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, Problem> {
-    const KNOWN: [&str; 39] = [
+    const KNOWN: [&str; 41] = [
         "title",
         "state",
         "matches",
@@ -168,6 +168,8 @@ fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, 
         "banner_rate",
         "banner_seconds",
         "combo_seconds",
+        "hold_flagged",
+        "hold_seconds",
         "unique_comment",
         "emote_only",
         "members_only",
@@ -210,7 +212,7 @@ fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, 
         retention_days: fields.number("retention", most),
         slow_mode_seconds: fields.number("slow_mode_seconds", most),
         slow_mode_for: fields.number("duration_ms", most).map(|ms| Duration::from_millis(ms.into())),
-        moderation_policy: policy(fields)?,
+        moderation_policy: fields.get("moderation_policy", POLICY, |v| v.as_str().and_then(Policy::parse)),
         pinned: fields.get("pinned", "must be a list of event ids", |v| match v {
             Value::Array(items) => items.iter().map(|e| e.as_u64().and_then(EventId::new)).collect(),
             _ => None,
@@ -220,9 +222,9 @@ fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, 
         sampling_viewers: fields.number("sampling_viewers", most),
         cap: number_or_null(fields, "cap"),
         preset: fields.get("preset", "must be chat or danmaku", |v| v.as_str().and_then(Preset::parse)),
-        weights: fields
-            .get("weights", "must be {base, per_reply, per_reaction, badges}, whole numbers", weights)
-            .map(Box::new),
+        weights: fields.get("weights", "must be {base, per_reply, per_reaction, badges}, whole numbers", |v| {
+            weights(v).map(Box::new)
+        }),
         banner_items: fields.get("banner_items", "must be a list of items, each a display name", |v| match v {
             Value::Array(items) => items.iter().map(|i| i.as_str().and_then(auth::display_name)).collect(),
             _ => None,
@@ -238,6 +240,8 @@ fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, 
         banner_rate: fields.number("banner_rate", most),
         banner_seconds: fields.number("banner_seconds", most),
         combo_seconds: fields.number("combo_seconds", most),
+        hold_flagged: fields.flag("hold_flagged"),
+        hold_seconds: fields.number("hold_seconds", most),
         asks: asks(fields).map(Box::new),
     };
     fields.check(ErrorCode::BadField)?;
@@ -289,16 +293,7 @@ fn badge_or_null(fields: &mut Fields<'_>) -> Option<Option<std::sync::Arc<str>>>
     fields.get(member, "must be a badge or null", |v| v.as_str().map(std::sync::Arc::from)).map(Some)
 }
 
-fn policy(fields: &mut Fields<'_>) -> Result<Option<Policy>, Problem> {
-    let policy = fields.get("moderation_policy", "must be a policy's name", |v| v.as_str().and_then(Policy::parse));
-    match policy {
-        Some(Policy::PostModerateFast) => {
-            let detail = "moderation_policy post-moderate-fast is not built in this version";
-            Err(Problem::new(ErrorCode::NotBuilt, detail).with("key", "moderation_policy"))
-        }
-        other => Ok(other),
-    }
-}
+const POLICY: &str = "must be off, post-moderate-fast, pre-moderate or pre-moderate-strict";
 
 /// Every operator's write says why. Errors: missing or empty.
 pub fn justification(fields: &mut Fields<'_>) -> Result<String, Problem> {

@@ -9,7 +9,7 @@ use grandstand_wire::codes::ErrorCode;
 
 use super::answer::Problem;
 use super::{
-    Control, audit, banners, comments, demo, entry, export, gateways, gifts, health, likes, moderation, overview,
+    Control, audit, banners, comments, demo, entry, export, gateways, gifts, health, held, likes, moderation, overview,
     pages, rooms, scores, snapshot,
 };
 
@@ -74,6 +74,8 @@ fn routes() -> Vec<Route> {
         (&["DELETE", "POST"], "/admin/rooms/{room}/pin", post(moderation::pin).delete(moderation::unpin)),
         (&["POST"], "/admin/rooms/{room}/retract", post(moderation::retract)),
         (&["GET", "POST"], "/admin/rooms/{room}/bans", get(moderation::bans).post(moderation::ban)),
+        (&["GET"], "/admin/rooms/{room}/held", get(held::list)),
+        (&["POST"], "/admin/rooms/{room}/held/{held}", post(held::decide)),
         (&["DELETE"], "/admin/rooms/{room}/bans/{user}", delete(moderation::unban)),
         (&["DELETE", "POST"], "/admin/bans", post(moderation::site_ban).delete(moderation::site_unban)),
     ]

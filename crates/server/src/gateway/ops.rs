@@ -418,6 +418,17 @@ impl Worker {
         }
     }
 
+    /// A comment that was held is not shown.
+    pub(super) fn on_refused(&mut self, slot: usize, room: &RoomId, key: &ClientMsgId) {
+        if self.viewer(slot).is_some() {
+            let mut json = Vec::with_capacity(128);
+            event::ModerationFailed { room, client_msg_id: key, reason: "the comment was not accepted" }
+                .write(&mut json);
+            let bytes = frames::encode(Transport::WebSocket, &[Out::loose("moderation_failed", json)]);
+            self.answers.entry(slot as u32).or_default().extend_from_slice(&bytes);
+        }
+    }
+
     /// Whoever may speak may react, at a user's rate. Nobody is answered but who is refused.
     fn react(&mut self, slot: usize, room: &RoomId, target: EventId) {
         let info = self.room_ids.get(room).and_then(|&idx| self.rooms[idx].info.clone());
@@ -592,6 +603,11 @@ fn said(room: &RoomId, key: &ClientMsgId, answer: Answer) -> Out<'static> {
             let (id, offset) = (event::AckId::Raw(raw_id), raw_id.seq());
             event::PublishAck { room, client_msg_id: key, id, partition, offset, duplicate }.write(&mut json);
             "publish_ack"
+        }
+        // No time to come back after: what becomes of it is told.
+        Answer::Held { .. } => {
+            event::ModerationPending { room, client_msg_id: key, retry_after_ms: None }.write(&mut json);
+            "moderation_pending"
         }
         Answer::Pending { retry_after } => {
             event::ModerationPending { room, client_msg_id: key, retry_after_ms: Some(millis(retry_after)) }

@@ -737,6 +737,9 @@ impl Worker {
             ToWorker::Fate { conn, room, client_msg_id, event_id } if self.is_here(conn) => {
                 self.on_fate(conn.slot as usize, &room, &client_msg_id, event_id);
             }
+            ToWorker::Refused { conn, room, client_msg_id } if self.is_here(conn) => {
+                self.on_refused(conn.slot as usize, &room, &client_msg_id);
+            }
             ToWorker::Http { conn, part } if self.is_here(conn) => {
                 let slot = conn.slot as usize;
                 self.guarded(slot, |w| w.on_http_part(slot, part));
@@ -761,6 +764,7 @@ impl Worker {
             | ToWorker::Page { .. }
             | ToWorker::Answer { .. }
             | ToWorker::Fate { .. }
+            | ToWorker::Refused { .. }
             | ToWorker::Http { .. }
             | ToWorker::Renewed { .. }
             | ToWorker::EndPoll { .. } => {}

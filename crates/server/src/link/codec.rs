@@ -778,6 +778,12 @@ impl Writer<'_> {
                 self.text(client_msg_id.as_str());
                 self.opt(event_id.as_ref(), |w, id| w.u64(id.value()));
             }
+            ToWorker::Refused { conn, room, client_msg_id } => {
+                self.u8(45);
+                self.conn(*conn);
+                self.text(room.as_str());
+                self.text(client_msg_id.as_str());
+            }
             ToWorker::Http { conn, part } => {
                 self.u8(8);
                 self.conn(*conn);
@@ -872,9 +878,10 @@ impl Writer<'_> {
             w.text(currency);
             w.u64(**from);
         });
-        for n in [room.banner_rate, room.banner_seconds, room.combo_seconds] {
+        for n in [room.banner_rate, room.banner_seconds, room.combo_seconds, room.hold_seconds] {
             self.u32(n);
         }
+        self.flag(room.hold_flagged);
         self.flag(room.unique_comment);
         self.flag(room.emote_only);
         self.opt(room.members_only.as_ref(), |w, badge| w.text(badge));
@@ -1028,6 +1035,10 @@ impl Writer<'_> {
             }
             // Asked by control, which is beside the shard.
             Answer::Gift { .. } | Answer::Banner { .. } => unreachable!("a gateway asks for publishes"),
+            Answer::Held { held_id } => {
+                self.u8(45);
+                self.u64(held_id.value());
+            }
             Answer::Pending { retry_after } => {
                 self.u8(4);
                 self.duration(*retry_after);
@@ -1231,6 +1242,7 @@ impl<'a> Reader<'a> {
                 client_msg_id: self.key()?,
                 event_id: self.opt(Reader::id)?,
             },
+            45 => ToWorker::Refused { conn: self.conn()?, room: self.room()?, client_msg_id: self.key()? },
             8 => ToWorker::Http { conn: self.conn()?, part: self.part()? },
             9 => ToWorker::Past {
                 room: self.room()?,
@@ -1298,6 +1310,8 @@ impl<'a> Reader<'a> {
             banner_rate: self.u32()?,
             banner_seconds: self.u32()?,
             combo_seconds: self.u32()?,
+            hold_seconds: self.u32()?,
+            hold_flagged: self.flag()?,
             unique_comment: self.flag()?,
             emote_only: self.flag()?,
             members_only: self.opt(Reader::shared)?,
@@ -1426,6 +1440,7 @@ impl<'a> Reader<'a> {
             },
             2 => Answer::Room { version: self.u64()?, settings: Arc::new(self.settings()?) },
             3 => Answer::Done { event_id: self.opt(Reader::id)? },
+            45 => Answer::Held { held_id: self.id()? },
             4 => Answer::Pending { retry_after: self.duration()? },
             5 => Answer::Reject(Reject {
                 code: self.one_of(&Code::ALL)?.0,

@@ -15,13 +15,12 @@ use std::time::{Duration, Instant};
 use grandstand_core::banners::Standing;
 use grandstand_core::ids::{EventId, Position};
 use grandstand_core::likes::Frame;
-use grandstand_core::moderation::Ruling;
 use grandstand_core::names::{ClientMsgId, RoomId};
 use grandstand_core::owner::Owner;
 use grandstand_core::owner::answer::{Answer, BannerFate, Failure, Fate, Known, Output};
 use grandstand_core::owner::command::Command;
 use grandstand_core::owner::view::RoomView;
-use grandstand_core::record::{Body, Policy, Record, Room, Tally};
+use grandstand_core::record::{Audience, Body, End, Policy, Record, Room, Tally, Verdict};
 use grandstand_core::reject::{Code, Reject};
 use grandstand_core::time::{Mono, Wall};
 use grandstand_store::fault::{Refusal, WriteFault};
@@ -36,6 +35,7 @@ use crate::link::{
     SiteBanner, SiteList, SnapshotView, Tallies, ToOwner, ToWorker, WorkerId, Workers,
 };
 use crate::moderation;
+use crate::shard::asker::{Asker, Question};
 use crate::shard::facts::Facts;
 use crate::shard::keeper::Keep;
 use crate::shard::writer::{Keeping, Outcome, Work};
@@ -43,6 +43,8 @@ use crate::shard::{OnFatal, info, piece};
 
 pub struct Task {
     pub owner: Owner,
+    /// The way to the operator's own classifier.
+    pub asker: Option<Asker>,
     pub create_on_use: bool,
     pub retention_days: u32,
     pub retention_header_days: u32,
@@ -239,6 +241,7 @@ impl Task {
             self.owner.set_viewers(&room, viewers);
         }
         self.status.set_wide(self.owner.n_wide());
+        self.status.moderation().set_reloads(self.rules.reloads());
     }
 
     fn tally_is_due(&self, now: Mono) -> bool {
@@ -307,6 +310,11 @@ impl Task {
             ToOwner::Rooms { reply } => {
                 let rooms = self.owner.rooms().map(detail_of).collect();
                 let _ = reply.send(rooms);
+            }
+            ToOwner::Held { room, reply } => drop(reply.send(self.held(&room))),
+            ToOwner::Verdict { tag, ruling } => {
+                self.status.moderation().add_ruling(ruling.as_ref());
+                self.owner.on_verdict(tag, ruling, clock::mono(), clock::wall());
             }
             ToOwner::LikesWait => self.state.likes_wait = true,
             ToOwner::Likes { home, frame } => {
@@ -440,12 +448,25 @@ impl Task {
         let mut answers = Vec::new();
         let mut settled = false;
         let mut fates = Vec::new();
+        let mut decided = Vec::new();
         while let Some(output) = self.owner.poll() {
             match output {
                 Output::Answer { tag, answer } => answers.push((tag, answer)),
                 Output::Committed(record) => committed.push(record),
                 Output::Fate { raw_id, record, fate } => fates.push((raw_id, record, fate)),
-                Output::NeedVerdict { tag, room, text, .. } => verdicts.push((tag, self.judge(&room, &text))),
+                Output::Decided { held_id, record, end } => decided.push((held_id, record, end)),
+                Output::NeedVerdict { tag, room, text, deadline, strict } => {
+                    let own = self.rules.judge(&text, strict);
+                    match (own, &self.asker) {
+                        // A block is a block: nobody else is asked.
+                        (Some(ruling), Some(asker)) if ruling.verdict != Verdict::Block => {
+                            if !asker.ask(Question { tag, room, text, deadline, strict, ruling }) {
+                                verdicts.push((tag, None));
+                            }
+                        }
+                        (own, _) => verdicts.push((tag, own)),
+                    }
+                }
                 Output::LikesSettled { sender, number } => {
                     self.state.senders.entry(sender).or_default().settled = Some(number);
                     settled = true;
@@ -460,6 +481,7 @@ impl Task {
             self.answer(reply, answer);
         }
         if !committed.is_empty() {
+            self.count_moderated(&committed);
             self.fan_out(&committed);
             self.count_gifts(&committed);
         }
@@ -469,18 +491,16 @@ impl Task {
         for (raw_id, record, fate) in fates {
             self.tell_fate(raw_id, &record, fate);
         }
+        for (held_id, record, end) in decided {
+            self.tell_decided(held_id, &record, end);
+        }
         if !verdicts.is_empty() {
             for (tag, ruling) in verdicts {
-                self.owner.on_verdict(tag, ruling.map(|ruling| ruling.verdict), now, wall);
+                self.status.moderation().add_ruling(ruling.as_ref());
+                self.owner.on_verdict(tag, ruling, now, wall);
             }
             self.drain(now, wall);
         }
-    }
-
-    /// The built-in classifier's word on a comment of a room.
-    fn judge(&self, room: &RoomId, text: &str) -> Option<Ruling> {
-        let policy = self.owner.room(room).map(|view| view.settings.moderation_policy);
-        self.rules.judge(text, policy == Some(Policy::PreModerateStrict))
     }
 
     /// Readers and status learn of the commit before anyone is told of it.
@@ -593,6 +613,24 @@ impl Task {
         }
     }
 
+    /// Tells those who published it what became of a comment that was held.
+    fn tell_decided(&mut self, held_id: EventId, record: &Record, end: End) {
+        self.status.moderation().add_end(end);
+        let Some(conns) = self.state.undecided.remove(&held_id) else { return };
+        let (Some(room), Body::Held(held)) = (&record.room, &record.body) else { return };
+        for conn in conns {
+            let (room, client_msg_id) = (room.clone(), held.client_msg_id.clone());
+            let item = match end {
+                End::Approved(id) => ToWorker::Fate { conn, room, client_msg_id, event_id: Some(id) },
+                End::Denied | End::Expired => ToWorker::Refused { conn, room, client_msg_id },
+            };
+            // As with a fate: whoever misses it asks with the same key.
+            if self.workers.send(conn.worker, item).is_err() {
+                self.status.add_undelivered();
+            }
+        }
+    }
+
     /// Tells those who hand on likes what they may let go of; who cannot hear it is told with the next chores.
     fn tell_settled(&mut self) {
         self.status.set_likes(self.owner.likes_counted(), self.owner.uncounted());
@@ -610,6 +648,36 @@ impl Task {
     /// How many viewers a room has, over all gateways, as of a second ago.
     fn viewers(&self, room: &RoomId) -> u64 {
         self.tallies.find(room).map_or(0, |tally| tally.viewers())
+    }
+
+    /// Counts what moderation came to, and holds what is shown against what its room promises.
+    fn count_moderated(&self, committed: &[Arc<Record>]) {
+        let counts = self.status.moderation();
+        for record in committed {
+            match &record.body {
+                Body::Blocked(_) => counts.add_blocked(),
+                Body::Held(_) => counts.add_held(),
+                Body::Comment(_) if record.audience != Audience::Nobody => {
+                    let view = record.room.as_ref().and_then(|room| self.owner.room(room));
+                    let strict = view.is_some_and(|view| {
+                        view.settings.moderation_policy == Policy::PreModerateStrict
+                            && view.policy_version == record.policy_version
+                    });
+                    if strict && record.verdict != Verdict::Allow {
+                        counts.add_unallowed();
+                        tracing::error!(
+                            id = record.event_id().value(),
+                            "a strict room shows a comment without an allow"
+                        );
+                    }
+                }
+                // Moderation itself took something back: its retract has no operator.
+                Body::Audit(audit) if record.user.is_none() && audit.what.starts_with("moderation") => {
+                    counts.add_taken_back();
+                }
+                _ => {}
+            }
+        }
     }
 
     /// Counts gifts and banners, and tells of the banners.
@@ -680,8 +748,13 @@ impl Task {
         match reply {
             ReplyTo::Nobody => {}
             ReplyTo::Conn { conn, request } => {
-                if let Answer::Raw { raw_id, fate: None, .. } = answer {
-                    self.tell_later(raw_id, conn);
+                let waits = match answer {
+                    Answer::Raw { raw_id, fate: None, .. } => Some(raw_id),
+                    Answer::Held { held_id } => Some(held_id),
+                    _ => None,
+                };
+                if let Some(id) = waits {
+                    self.tell_later(id, conn);
                 }
                 // A full mailbox here means a worker that does not run; its clients ask again with the same key.
                 if self.workers.send(conn.worker, ToWorker::Answer { conn, request, answer }).is_err() {
@@ -797,6 +870,18 @@ impl Task {
             }
             None => None,
         }
+    }
+
+    /// What a moderator may decide about: not what was taken back, or is by somebody who was banned, since.
+    fn held(&self, room: &RoomId) -> Result<Vec<Arc<Record>>, ReadRefused> {
+        let view = self.owner.room(room).ok_or(ReadRefused::NoRoom)?;
+        let now = clock::wall();
+        let stands = |record: &&Arc<Record>| {
+            let user = record.user.as_ref();
+            !view.is_retracted(record.event_id(), record.ts, user)
+                && !user.is_some_and(|user| view.is_banned(user, now))
+        };
+        Ok(view.held.values().filter(stands).cloned().collect())
     }
 
     fn detail(&self, room: &RoomId) -> Option<RoomDetail> {

@@ -64,6 +64,8 @@ enum Role {
     Gifts,
     /// Turns the room wide and narrow.
     Sampler,
+    /// Decides about what is held, and turns from policy to policy.
+    Reviewer,
 }
 
 pub struct Actor {
@@ -109,7 +111,9 @@ impl World {
         }
         for room in rooms {
             let flips = self.plan.rates.iter().any(|(fault, _)| *fault == Fault::Flip);
+            let judged = self.plan.moderated && (self.plan.has(Fault::PolicyFlip) || self.plan.has(Fault::FlagVerdict));
             let roles = [Role::Operator, Role::Scores, Role::Gifts].into_iter().chain(flips.then_some(Role::Sampler));
+            let roles = roles.chain(judged.then_some(Role::Reviewer));
             for role in roles {
                 let actor = self.actors.len();
                 self.actors.push(Actor {
@@ -304,6 +308,8 @@ impl World {
                 self.acked.entry(room).or_default().push(raw_id);
                 self.saw(Seen::Said { wish, raw_id, fate });
             }
+            // What becomes of it is found out with the same key.
+            Answer::Held { .. } => pending.next_try = now + RETRY_AFTER + jitter,
             Answer::Pending { retry_after } => pending.next_try = now + retry_after + jitter,
             Answer::Reject(reject) => {
                 let again = matches!(reject.code, Code::Overloaded | Code::NoSpace | Code::NotReady);
@@ -352,6 +358,11 @@ impl World {
         {
             self.broken.push(format!("I-16: what was said as {raw_id:?} is undecided at the end"));
         }
+        for (id, shown_by) in std::mem::take(&mut self.must_go) {
+            if self.current == Some(shown_by) {
+                self.saw(Seen::MustGo(id));
+            }
+        }
         let conns = self.gateways.iter().filter(|gateway| gateway.owner.is_some()).flat_map(|g| g.conns.values());
         if let Some((client, raw_id)) = conns.flat_map(|c| c.awaited.first().map(|raw| (c.client, *raw))).next() {
             self.broken.push(format!("I-16: client {client} was never told what became of {raw_id:?}"));
@@ -375,7 +386,7 @@ impl World {
                 self.ask(actor, ask);
             }
             Some(_) => {}
-            None if now >= me.next && !self.healed => {
+            None if now >= me.next && (!self.healed || matches!(me.role, Role::Reviewer)) => {
                 let Some((command, wish)) = self.next_command(actor) else { return };
                 let me = &mut self.actors[actor];
                 me.n_asks += 1;
@@ -420,7 +431,8 @@ impl World {
             _ => None,
         };
         me.open = None;
-        me.next = now + pause;
+        // A queue is worked off without a pause.
+        me.next = now + if matches!(me.role, Role::Reviewer) { CLIENT_EVERY } else { pause };
         if let (Some(wish), Some((id, duplicate))) = (wish, acked) {
             self.saw(Seen::Acked { wish, id, duplicate });
         }
@@ -448,6 +460,7 @@ impl World {
                 let wish = Wish::Gift { room: room.clone(), gift_id };
                 Some((Command::Gift(GiftIn { room, user, gift }), Some(wish)))
             }
+            Role::Reviewer => self.review(actor, room).map(|command| (command, None)),
             Role::Operator => self.order(actor, room, n).map(|command| (command, None)),
             Role::Sampler => {
                 if !self.fault(Fault::Flip) {
@@ -489,6 +502,23 @@ impl World {
         (Command::Score(score), Some(wish))
     }
 
+    /// The oldest that waits first; they read the queue as a console shows it.
+    fn review(&mut self, actor: ActorIdx, room: RoomId) -> Option<Command> {
+        let process = self.current?;
+        let held = self.processes[process].owner.room(&room).and_then(|view| view.held.keys().next().copied());
+        if let Some(held) = held {
+            return Some(Command::Decide { room, held, approve: self.rng.chance(1, 2) });
+        }
+        if !self.plan.has(Fault::PolicyFlip) || !self.fault(Fault::PolicyFlip) {
+            return None;
+        }
+        let me = &mut self.actors[actor];
+        let policies = [Policy::PreModerate, Policy::PreModerateStrict, Policy::PostModerateFast];
+        let policy = policies[me.n as usize % policies.len()];
+        let change = RoomChange { moderation_policy: Some(policy), ..RoomChange::default() };
+        Some(Command::PutRoom { room, change, if_version: None })
+    }
+
     fn order(&mut self, actor: ActorIdx, room: RoomId, n: u64) -> Option<Command> {
         if n == 1 {
             let has_few = room.as_str().bytes().last().is_some_and(|last| last.is_multiple_of(2));
@@ -498,6 +528,7 @@ impl World {
                 resume_window_seconds: Some(self.plan.resume_window),
                 merge_ms: self.plan.merge_ms.map(Some),
                 moderation_policy: self.plan.moderated.then_some(Policy::PreModerateStrict),
+                hold_flagged: self.plan.has(Fault::FlagVerdict).then_some(true),
                 // Some have few a minute, and some so many and for so long that they would fill the wall.
                 banner_items: Some(if has_few {
                     vec![BANNER_ITEM.into()]

@@ -28,6 +28,7 @@ pub fn comment(seq: u64) -> Record {
             text: TEXT.into(),
             reply_to: None,
             won: None,
+            rule: None,
             shadowed: false,
         }),
     }

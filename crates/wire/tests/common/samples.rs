@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use grandstand_core::ids::{Epoch, EventId, Pseq, Revision, Seq};
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::record::{
-    Audience, Audit, Ban, Banner, Body, ComboUpdate, Comment, Config, Crowd, Gift, Policy, RAW, Record, Retract,
-    RetractTarget, Room, RoomState, Score, ScoreKind, ScoreState, Source, Tally, Verdict, Won,
+    Audience, Audit, Ban, Banner, Blocked, Body, ComboUpdate, Comment, Config, Crowd, End, Gift, HELD, Held, HeldEnd,
+    Policy, RAW, Record, Retract, RetractTarget, Room, RoomState, Score, ScoreKind, ScoreState, Source, Tally, Verdict,
+    Won,
 };
 use grandstand_core::reports::Report;
 use grandstand_core::sampler::pick::WindowNumber;
@@ -43,13 +44,14 @@ pub fn record(seq: u64, body: Body) -> Record {
         _ => None,
     };
     let author = matches!(body, Body::Comment(_) | Body::Gift(_));
+    let moderated = matches!(body, Body::Blocked(_) | Body::Held(_) | Body::HeldEnd(_));
     Record {
         epoch: id(seq).epoch(),
         seq: id(seq).seq(),
         room: (!matches!(body, Body::EpochStart)).then(room),
         ts: Wall(1_779_048_873_122 + seq),
         region: "local".into(),
-        user: author.then(|| UserId::parse("u_q9z").unwrap()),
+        user: (author || moderated).then(|| UserId::parse("u_q9z").unwrap()),
         client_msg_id: author.then(|| ClientMsgId::parse("abc123").unwrap()),
         pseq,
         verdict: if author { Verdict::Allow } else { Verdict::Unjudged },
@@ -98,6 +100,7 @@ pub fn samples() -> Vec<(&'static str, Record)> {
         text: "no way 😀\n<b>\u{2028}\u{202f}\\".into(),
         reply_to: Some(id(1)),
         won: None,
+        rule: None,
         shadowed: false,
     };
     let bare = Comment {
@@ -106,6 +109,7 @@ pub fn samples() -> Vec<(&'static str, Record)> {
         text: "x".into(),
         reply_to: None,
         won: None,
+        rule: None,
         shadowed: false,
     };
     let late = Score {
@@ -197,6 +201,28 @@ pub fn samples() -> Vec<(&'static str, Record)> {
         combo.user = UserId::parse("u_q9z");
         combo
     };
+    let ruled = |rule: &str| Comment { rule: Some(rule.into()), ..bare.clone() };
+    let judged = |seq, verdict, body| {
+        let user = UserId::parse("u_q9z");
+        Record { audience: Audience::Nobody, user, verdict, ..record(seq, body) }
+    };
+    let msg_id = |text| ClientMsgId::parse(text).unwrap();
+    let flagged = Record { verdict: Verdict::Flag, ..record(36, Body::Comment(ruled("flag: *dumb*"))) };
+    let blocked = Blocked { comment: ruled("block: idiot"), client_msg_id: Some(msg_id("k-37")) };
+    let blocked = judged(37, Verdict::Block, Body::Blocked(blocked));
+    let blocked_raw = Blocked { comment: ruled("link: evil.net"), client_msg_id: None };
+    let mut blocked_raw = judged(38, Verdict::Block, Body::Blocked(blocked_raw));
+    blocked_raw.source = Some(Source { log: RAW.into(), id: id(19) });
+    let (until, key) = (Wall(1_779_052_473_161), msg_id("k-39"));
+    let held = Held { comment: ruled("flag: *dumb*"), client_msg_id: key.clone(), until };
+    let held = judged(39, Verdict::Flag, Body::Held(held));
+    let mut approved = record(40, Body::Comment(ruled("review")));
+    approved.source = Some(Source { log: HELD.into(), id: id(39) });
+    let end = |seq, end| {
+        let end = HeldEnd { held: id(39), client_msg_id: key.clone(), end };
+        judged(seq, Verdict::Unjudged, Body::HeldEnd(end))
+    };
+    let holding = Room { version: 11, hold_flagged: true, hold_seconds: 60, ..settings.clone() };
     let mut part = record(29, Body::Gift(rocket("pay:2")));
     (part.audience, part.pseq) = (Audience::Nobody, None);
     let until = Wall(1_779_048_903_122);
@@ -287,6 +313,15 @@ pub fn samples() -> Vec<(&'static str, Record)> {
         ("gift_with_a_banner", shown),
         ("banner_of_an_operator", of_operator),
         ("banner_end", banner_end),
+        ("comment_flagged", flagged),
+        ("blocked", blocked),
+        ("blocked_of_a_wide_room", blocked_raw),
+        ("held", held),
+        ("comment_approved", approved),
+        ("held_end_approved", end(41, End::Approved(id(40)))),
+        ("held_end_denied", end(42, End::Denied)),
+        ("held_end_expired", end(43, End::Expired)),
+        ("room_holding", record(44, Body::Room(holding.into()))),
         ("comment_shadowed", shadowed),
         ("shadow_ban", record(37, Body::Ban(ban(true)))),
         ("site_ban", site_ban),

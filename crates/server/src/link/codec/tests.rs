@@ -232,6 +232,7 @@ fn mails() -> Vec<ToWorker> {
         Answer::Done { event_id: None },
         Answer::Done { event_id: Some(id(3)) },
         Answer::Pending { retry_after: Duration::from_secs(1) },
+        Answer::Held { held_id: id(4) },
         Answer::Reject(reject),
     ];
     let parts = [
@@ -278,6 +279,8 @@ fn mails() -> Vec<ToWorker> {
         client_msg_id: ClientMsgId::parse("k").unwrap(),
         event_id,
     }));
+    let client_msg_id = ClientMsgId::parse("k").unwrap();
+    all.push(ToWorker::Refused { conn, room: room(), client_msg_id });
     all.extend(answers.map(|answer| ToWorker::Answer { conn, request, answer }));
     all.extend([renew(), renewed(None), renewed(Some(true)), ToWorker::EndLine { line: u64::MAX }]);
     all.extend(parts.map(|part| ToWorker::Http { conn, part }));

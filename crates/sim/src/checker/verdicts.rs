@@ -1,0 +1,104 @@
+//! What moderation promises, read from the log and from what the classifier was heard to say.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use grandstand_core::ids::EventId;
+use grandstand_core::names::{ClientMsgId, RoomId, UserId};
+use grandstand_core::record::{Audience, Body, End, HeldEnd, Policy, Record, RetractTarget, Verdict};
+
+use super::{Log, Violations};
+use crate::history::{Line, Seen};
+
+/// The policy in force, and how often it changed.
+struct Force {
+    policy: Policy,
+    version: u32,
+}
+
+pub(super) fn check(log: &Log<'_>, history: &[Line], found: &mut Violations) {
+    let mut allowed: BTreeSet<(&RoomId, &Arc<str>, u32)> = BTreeSet::new();
+    let mut must_go: BTreeSet<EventId> = BTreeSet::new();
+    for line in history {
+        match &line.seen {
+            Seen::Judged { room, text, version, verdict: Verdict::Allow } => {
+                allowed.insert((room, text, *version));
+            }
+            Seen::MustGo(id) => drop(must_go.insert(*id)),
+            _ => {}
+        }
+    }
+    let mut forces: BTreeMap<&RoomId, Force> = BTreeMap::new();
+    let mut held: BTreeMap<EventId, &Arc<Record>> = BTreeMap::new();
+    let mut approved: BTreeMap<EventId, EventId> = BTreeMap::new();
+    let mut rows: BTreeSet<(&RoomId, &UserId, &ClientMsgId)> = BTreeSet::new();
+    for record in &log.valid {
+        let (id, Some(room)) = (record.event_id(), &record.room) else { continue };
+        let force = forces.entry(room).or_insert(Force { policy: Policy::Off, version: 1 });
+        match &record.body {
+            Body::Room(settings) if settings.moderation_policy != force.policy => {
+                *force = Force { policy: settings.moderation_policy, version: force.version + 1 };
+            }
+            Body::Comment(comment) if record.audience == Audience::Everyone => {
+                if let Some(held_id) = record.held_id() {
+                    if !held.contains_key(&held_id) {
+                        found.push(format!("I-09: {id:?} shows {held_id:?}, which is not held"));
+                    }
+                    approved.insert(id, held_id);
+                } else if force.policy == Policy::PreModerateStrict {
+                    if record.verdict != Verdict::Allow {
+                        found.push(format!("I-09: {id:?} is shown in a strict room as {:?}", record.verdict));
+                    } else if !allowed.contains(&(room, &comment.text, force.version)) {
+                        found.push(format!("I-09: {id:?} has no allow under version {}", force.version));
+                    }
+                }
+                if record.source.is_none()
+                    && let (Some(user), Some(key)) = (&record.user, &record.client_msg_id)
+                    && !rows.insert((room, user, key))
+                {
+                    found.push(format!("I-10: {id:?} is a second record of its key"));
+                }
+            }
+            Body::Blocked(blocked) => {
+                if let (Some(user), Some(key)) = (&record.user, &blocked.client_msg_id)
+                    && !rows.insert((room, user, key))
+                {
+                    found.push(format!("I-10: {id:?} refuses what has a record already"));
+                }
+            }
+            Body::Held(one) => {
+                if let Some(user) = &record.user
+                    && !rows.insert((room, user, &one.client_msg_id))
+                {
+                    found.push(format!("I-10: {id:?} holds what has a record already"));
+                }
+                held.insert(id, record);
+            }
+            Body::HeldEnd(HeldEnd { held: held_id, end, .. }) => {
+                if held.remove(held_id).is_none() {
+                    found.push(format!("I-09: {id:?} ends {held_id:?}, which does not wait"));
+                }
+                if let End::Approved(shown) = end
+                    && approved.remove(shown) != Some(*held_id)
+                {
+                    found.push(format!("I-09: {id:?} says that {held_id:?} is shown as {shown:?}"));
+                }
+            }
+            Body::Retract(retract) => match &retract.target {
+                RetractTarget::Event(target) => drop(must_go.remove(target)),
+                RetractTarget::User(user) => must_go.retain(|id| {
+                    *id > record.event_id() || log.by_id.get(id).is_some_and(|r| r.user.as_ref() != Some(user))
+                }),
+                RetractTarget::Since(user, from) => must_go.retain(|id| {
+                    let said = log.by_id.get(id).filter(|r| r.user.as_ref() == Some(user) && r.ts >= *from);
+                    *id > record.event_id() || said.is_none()
+                }),
+                RetractTarget::All => must_go.retain(|id| *id > record.event_id()),
+            },
+            _ => {}
+        }
+    }
+    for id in must_go {
+        found.push(format!("I-09: {id:?} was blocked after it was shown, and stays"));
+    }
+}
