@@ -22,7 +22,12 @@ fn main() {
     owner.start(Epoch::new(1).expect("an epoch"));
     for room in &rooms {
         let change = RoomChange { rate: Some(100_000), user_rate: Some(1_000), ..RoomChange::default() };
-        owner.submit(0, Command::PutRoom { room: room.clone(), change, if_version: None }, Mono(0), Wall(0));
+        owner.submit(
+            0,
+            Command::PutRoom { room: room.clone(), change: change.into(), if_version: None },
+            Mono(0),
+            Wall(0),
+        );
     }
     let display = "somebody".into();
     let badges = [].into();

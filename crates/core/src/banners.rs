@@ -57,6 +57,10 @@ impl Capped {
 
 /// Whether a gift of the room is worth a banner.
 pub fn is_worth_one(room: &Room, gift: &Gift) -> bool {
+    // It would be shown in other rooms, where nobody asks whether this one may be.
+    if !room.blackout_regions.is_empty() {
+        return false;
+    }
     room.banner_items.contains(&gift.item)
         || room.banner_amounts.get(&gift.currency).is_some_and(|from| gift.amount_micros >= *from)
 }

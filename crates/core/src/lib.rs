@@ -4,6 +4,7 @@
 //! nor serde, reads no clock and does no I/O, so the embedded server, a cluster and the simulator run the same rules.
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod admission;
 pub mod banners;
 pub mod bans;
@@ -21,6 +22,7 @@ pub mod rate;
 pub mod reader;
 pub mod record;
 pub mod refusals;
+pub mod regions;
 pub mod reject;
 pub mod reports;
 pub mod revision;

@@ -18,6 +18,7 @@ pub mod checkpoint;
 pub mod command;
 pub mod view;
 
+mod access;
 mod admit;
 mod bans;
 mod commit;
@@ -36,6 +37,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::access::Access;
 use crate::banners::Site;
 use crate::claims::Claims;
 use crate::dedupe;
@@ -116,6 +118,7 @@ pub struct Owner {
     /// Rooms of which that waits to be sealed or committed.
     combos_waiting: BTreeSet<usize>,
     site: Site,
+    access: Access,
     reader: Reader,
     /// Log time of the newest record.
     ts: Wall,
@@ -226,6 +229,7 @@ impl Owner {
             combos_due: BTreeSet::new(),
             combos_waiting: BTreeSet::new(),
             site: Site::default(),
+            access: Access::default(),
             reader: Reader::new(),
             ts: Wall(0),
             epoch: None,
@@ -286,6 +290,11 @@ impl Owner {
     /// The site's banners as the log has them.
     pub fn site(&self) -> &Site {
         &self.site
+    }
+
+    /// What the log says of tokens.
+    pub fn access(&self) -> &Access {
+        &self.access
     }
 
     /// Commands between submit and answer.

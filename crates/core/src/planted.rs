@@ -1,7 +1,8 @@
 //! Known faults that the simulator must catch. Compiled to nothing without the feature `planted`.
 //!
 //! One fault is armed at a time, by number, for the current thread: the owner's side from 1, the viewers' side from 21,
-//! likes from 41, gifts and banners from 51, wide rooms from 61, bans from 91.
+//! likes from 41, gifts and banners from 51, wide rooms from 61, tokens from 81,
+//! bans from 91.
 
 /// Every fault, with what it is.
 pub const ALL: &[(u32, &str)] = &[
@@ -57,6 +58,9 @@ pub const ALL: &[(u32, &str)] = &[
     (73, "a block that comes late is forgotten"),
     (74, "recovery from a checkpoint forgets what is held"),
     (75, "recovery forgets the keys of what was refused or held"),
+    (81, "recovery from a checkpoint forgets what is said of tokens"),
+    (82, "a declared outage lifts revocations"),
+    (83, "a late token is taken after the outage that let it"),
     (91, "what a shadow-banned user says in a narrow room is shown to everyone"),
     (92, "what a shadow-banned user says in a wide room is shown to everyone when it is drawn"),
     (93, "a purged comment stays in the snapshot"),

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::access::Revoked;
 use crate::ids::{Epoch, EventId, Partition, Pseq, Revision, Seq};
 use crate::likes::Totals;
 use crate::moderation;
 use crate::names::{ClientMsgId, Key, RoomId, UserId};
+use crate::regions::Region;
 use crate::reports::Report;
 use crate::sampler;
 use crate::sampler::pick::WindowNumber;
@@ -18,7 +20,8 @@ use crate::{banners, combos, routing};
 pub struct Record {
     pub epoch: Epoch,
     pub seq: Seq,
-    /// `None` for what is of the log or the site: EpochStart, Tally, operators' banners and the end of any.
+    /// `None` for what is of the log or the site: EpochStart, Tally, operators' banners and the end of any, and what is
+    /// said of tokens.
     pub room: Option<RoomId>,
     /// Log time: never lower than the record before it.
     pub ts: Wall,
@@ -78,6 +81,8 @@ impl Record {
             ) => None,
             // Not of a room's order: the site lane carries them.
             (Body::Banner(_) | Body::BannerEnd(_), _) => None,
+            // For the doors of every gateway.
+            (Body::Revoke(..) | Body::RevokeEnd(_) | Body::Outage(_), _) => None,
         }
     }
 
@@ -190,6 +195,12 @@ pub enum Body {
     Held(Held),
     /// What became of a comment that was held; the record's user said it.
     HeldEnd(HeldEnd),
+    /// Tokens that are not taken any more, and until when that is remembered; the record's user said so.
+    Revoke(Revoked, Wall),
+    /// They are taken again.
+    RevokeEnd(Revoked),
+    /// No new tokens can be had until then at the latest; `None`: they can again.
+    Outage(Option<Wall>),
     /// Header kept, body gone (retention or erase).
     Erased,
 }
@@ -577,6 +588,8 @@ pub struct Room {
     pub members_only: Option<Arc<str>>,
     /// When pins end by themselves, of those that do.
     pub pin_ends: BTreeMap<EventId, Wall>,
+    /// Where it may not be shown; in order, each once.
+    pub blackout_regions: Vec<Region>,
     /// Grows by one with each change; the `ETag` of the room.
     pub version: u64,
 }
@@ -615,6 +628,7 @@ impl Room {
             emote_only: false,
             members_only: None,
             pin_ends: BTreeMap::new(),
+            blackout_regions: Vec::new(),
             version: 0,
         }
     }

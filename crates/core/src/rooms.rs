@@ -3,7 +3,7 @@
 //! Every change is whole or refused, and raises the version by one. A room goes `scheduled → live → settling → closed`; a
 //! closed room may be opened again, but a room that has been live is never merely scheduled again without being closed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use crate::ids::EventId;
 use crate::likes;
 use crate::names::Key;
 use crate::record::{Config, Policy, Room, RoomState};
+use crate::regions::{REGIONS_MAX, Region};
 use crate::sampler::pick::PICKS_MAX;
 use crate::sampler::switch::Sampling;
 use crate::sampler::{Preset, WEIGHT_MAX, Weights};
@@ -69,6 +70,7 @@ pub struct RoomChange {
     pub combo_seconds: Option<u32>,
     pub hold_flagged: Option<bool>,
     pub hold_seconds: Option<u32>,
+    pub blackout_regions: Option<Vec<Region>>,
     pub asks: Option<Box<Asks>>,
 }
 
@@ -158,6 +160,8 @@ pub fn change(room: &Room, change: &RoomChange, now: Wall) -> Result<Changed, Ve
     check("event_id", pin_fits, "10 events are pinned, as many as may be: unpin one first");
     let pin_lasts = asks.pin.as_ref().is_none_or(|(_, until)| until.is_none_or(|until| now < until));
     check("until", pin_lasts, "a time to come");
+    let regions_ok = change.blackout_regions.as_ref().is_none_or(|regions| regions.len() <= REGIONS_MAX);
+    check("blackout_regions", regions_ok, "at most 64 regions");
     if !faults.is_empty() {
         return Err(faults);
     }
@@ -196,6 +200,9 @@ pub fn change(room: &Room, change: &RoomChange, now: Wall) -> Result<Changed, Ve
     set(&mut new.emote_only, &asks.emote_only);
     set(&mut new.members_only, &asks.members_only);
     change_pins(&mut new, &asks, now);
+    if let Some(regions) = &change.blackout_regions {
+        new.blackout_regions = regions.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
+    }
     if let Some(seconds) = change.slow_mode_seconds {
         new.slow_mode_seconds = seconds;
         new.slow_mode_until = change.slow_mode_for.filter(|_| seconds > 0).map(|lasts| now + lasts);

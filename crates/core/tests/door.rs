@@ -95,7 +95,7 @@ impl Door {
     }
 
     fn put(&mut self, change: RoomChange) -> Answer {
-        self.ask(Command::PutRoom { room: room(), change, if_version: None })
+        self.ask(Command::PutRoom { room: room(), change: change.into(), if_version: None })
     }
 
     fn say(&mut self, who: &str, key: &str) -> Answer {
@@ -283,7 +283,7 @@ fn an_operators_write_is_in_the_log_with_who_did_it_and_why() {
     assert!(matches!(&records[..], [only] if matches!(only.body, Body::Audit(_))));
 
     // What is refused is not in the log.
-    let stale = Command::PutRoom { room: room(), change: RoomChange::default(), if_version: Some(77) };
+    let stale = Command::PutRoom { room: room(), change: RoomChange::default().into(), if_version: Some(77) };
     let (answer, records) = logged(audited(stale, "too late"));
     assert_eq!((refused(&answer).0, records), (Code::Stale, vec![]));
 }
@@ -536,7 +536,7 @@ fn a_strict_room_publishes_nothing_without_an_allow_of_the_policy_in_force() {
     }
     // Under way when the room is made strict: no verdict under this policy, not published, key free.
     let mut door = Door::plain();
-    door.submit(Command::PutRoom { room: room(), change: strict(), if_version: None });
+    door.submit(Command::PutRoom { room: room(), change: strict().into(), if_version: None });
     door.submit(comment("u", "k", "hi", Standing::Viewer));
     door.commit();
     assert!(matches!(door.answers()[1].1, Answer::Pending { .. }));
@@ -650,7 +650,7 @@ fn a_clock_set_back_an_hour_doubles_what_is_to_last_seconds_and_no_more() {
 fn a_closed_room_takes_no_comment_and_a_stale_change_is_refused() {
     let mut door = Door::plain();
     let close = RoomChange { state: Some(RoomState::Closed), ..RoomChange::default() };
-    let at = |version| Command::PutRoom { room: room(), change: close.clone(), if_version: Some(version) };
+    let at = |version| Command::PutRoom { room: room(), change: close.clone().into(), if_version: Some(version) };
     let kept = id(&door.say("u", "k1"));
     assert_eq!(refused(&door.ask(at(7))).0, Code::Stale);
     assert!(matches!(door.ask(at(1)), Answer::Room { version: 2, .. }));

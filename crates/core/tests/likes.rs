@@ -71,7 +71,7 @@ impl Stage {
     }
 
     fn put(&mut self, name: &str, change: RoomChange) {
-        self.ask(Command::PutRoom { room: room(name), change, if_version: None });
+        self.ask(Command::PutRoom { room: room(name), change: change.into(), if_version: None });
     }
 
     /// Seals what is due and makes it durable.
@@ -203,7 +203,7 @@ fn a_failed_batch_without_a_tally_loses_nothing_that_an_earlier_one_gave_back() 
     stage.take(frame(Some((7, 1)), &[("a", "like", "u", 5)]));
     stage.owner.seal(stage.now, stage.wall).unwrap();
     stage.owner.on_failed(Failure::NoSpace, stage.now, stage.wall);
-    let put = Command::PutRoom { room: room("b"), change: RoomChange::default(), if_version: None };
+    let put = Command::PutRoom { room: room("b"), change: RoomChange::default().into(), if_version: None };
     stage.owner.submit(99, put, stage.now, stage.wall);
     let records = stage.owner.seal(stage.now, stage.wall).unwrap();
     assert!(!records.iter().any(|record| matches!(record.body, Body::Tally(_))));

@@ -54,7 +54,7 @@ fn owner(rooms: &[&str]) -> Owner {
 }
 
 fn put(owner: &mut Owner, r: &str, change: RoomChange) -> Answer {
-    ask(owner, Command::PutRoom { room: room(r), change, if_version: None })
+    ask(owner, Command::PutRoom { room: room(r), change: change.into(), if_version: None })
 }
 
 fn ask(owner: &mut Owner, command: Command) -> Answer {

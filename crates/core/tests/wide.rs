@@ -118,7 +118,7 @@ impl Stand {
     }
 
     fn put(&mut self, change: RoomChange) {
-        let answer = self.ask(Command::PutRoom { room: room(), change, if_version: None });
+        let answer = self.ask(Command::PutRoom { room: room(), change: change.into(), if_version: None });
         assert!(matches!(answer, Answer::Room { .. }), "{answer:?}");
     }
 

@@ -105,6 +105,7 @@ fn warn(config: &Config) {
 }
 
 async fn serve(config: Config, share: Share) -> Result<ExitCode> {
+    let sealed = config.internal_tls.is_some();
     // Before the server: a signal during a long recovery is not lost.
     let mut stop = Stop::new(share)?;
     // Only with something to read again: without it, whoever hangs up a terminal ends its server, as ever.
@@ -139,7 +140,8 @@ async fn serve(config: Config, share: Share) -> Result<ExitCode> {
     }
     out.flush()?;
     if let Some(internal) = running.internal {
-        eprintln!("metrics on http://{internal}/metrics");
+        let scheme = if sealed { "https" } else { "http" };
+        eprintln!("metrics on {scheme}://{internal}/metrics");
     }
 
     let rules = running.rules.clone().filter(|rules| rules.has_lists());

@@ -4,9 +4,15 @@
 //! [`ticket::Tickets`], and asks one of the `may_*` functions here. Everything is denied that no function allows.
 //! No function here knows a path or a header: resources come typed, after routing.
 
+pub mod board;
+pub mod certificate;
 pub mod door;
+pub mod fetch;
 pub mod files;
+pub mod key_set;
 pub mod keys;
+pub mod permit;
+pub mod place;
 pub mod remembered;
 pub mod ticket;
 pub mod token;
@@ -15,15 +21,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use grandstand_core::access::LEEWAY;
+use grandstand_core::access::Pass;
 use grandstand_core::names::{RoomId, UserId};
-use grandstand_core::record::Room;
+use grandstand_core::record::{Policy, Room};
 use grandstand_core::text;
 use grandstand_core::time::Wall;
 
+use self::keys::KeyName;
 use self::remembered::TokenHash;
 
-/// A token is taken this long after its `exp`, and a stream opened with it lives as long.
-pub const LEEWAY: Duration = Duration::from_secs(30);
 /// A stream is not opened on a token that would end it sooner than this.
 pub const STREAM_LEAST: Duration = Duration::from_secs(10);
 /// `sub` of guests starts with it; no other token may carry it.
@@ -42,6 +49,10 @@ pub struct Identity {
     pub roles: Roles,
     /// The token's end, without leeway.
     pub exp: Wall,
+    /// The token's `iat` in seconds, until 2106; 0 when it has none.
+    pub issued: u32,
+    /// The key that signed it.
+    pub key: KeyName,
     /// The token it was verified by; none for a ticket.
     pub token: TokenHash,
 }
@@ -53,6 +64,10 @@ pub struct More {
     /// `None`: every room (but a `room-mod` moderates only rooms that are named).
     pub rooms: Option<Box<[RoomPattern]>>,
     pub follows: Box<[UserId]>,
+    /// The token's `sid`.
+    pub session: Option<Box<str>>,
+    /// The token ran out, and a declared outage lets it go on until then: see [`Identity::late`].
+    pub late_until: Option<Wall>,
 }
 
 impl Identity {
@@ -75,7 +90,31 @@ impl Identity {
     }
     /// When a stream opened with this identity must have been renewed.
     pub fn ends_at(&self) -> Wall {
-        self.exp + LEEWAY
+        self.late_until().unwrap_or(self.exp + LEEWAY)
+    }
+    fn late_until(&self) -> Option<Wall> {
+        self.more.as_ref()?.late_until
+    }
+    /// The token ran out while an outage stands.
+    pub fn is_late(&self) -> bool {
+        self.late_until().is_some()
+    }
+    /// What is left of this identity when its token ran out and an outage lets it go on `until` then: watching and, where nobody must
+    /// be judged first, speaking. Whatever else its roles gave it has ended.
+    pub fn late(&self, until: Wall) -> Identity {
+        let more = self.more.as_deref().cloned().unwrap_or_default();
+        let more = Some(Box::new(More { late_until: Some(until), ..more }));
+        Identity { more, roles: self.roles.of_late(), ..self.clone() }
+    }
+    /// What the rules of access go by; `key` is its key's name.
+    pub fn pass<'a>(&'a self, key: &'a str) -> Pass<'a> {
+        Pass {
+            user: &self.user,
+            session: self.more.as_ref().and_then(|more| more.session.as_deref()),
+            key,
+            issued: (self.issued != 0).then_some(Wall(u64::from(self.issued) * 1000)),
+            exp: self.exp,
+        }
     }
     /// Whether a stream opened at `now` would live long enough to be worth it.
     pub fn may_open_stream(&self, now: Wall) -> bool {
@@ -151,6 +190,10 @@ impl Roles {
     pub fn of(roles: &[Role]) -> Roles {
         Roles(roles.iter().fold(Role::Viewer as u8, |all, role| all | *role as u8))
     }
+    /// Those that outlive a token in an outage.
+    fn of_late(self) -> Roles {
+        Roles(self.0 & (Role::Viewer as u8 | Role::Publisher as u8))
+    }
     pub fn has(self, role: Role) -> bool {
         self.0 & role as u8 != 0
     }
@@ -163,20 +206,16 @@ pub enum Denied {
     NeedsToken,
     /// The credentials do not reach (403 `not_allowed`).
     NotAllowed,
-}
-
-pub fn may_view(who: Option<&Identity>, room: &RoomId, settings: &Room) -> Result<(), Denied> {
-    match who {
-        None if settings.anonymous_view => Ok(()),
-        None => Err(Denied::NeedsToken),
-        Some(id) => allowed(id.covers(room)),
-    }
+    /// The room may not be shown where the viewer is (451 `blackout`).
+    Blackout,
 }
 
 pub fn may_publish(who: Option<&Identity>, room: &RoomId, settings: &Room) -> Result<(), Denied> {
     let id = who.ok_or(Denied::NeedsToken)?;
     let writes = id.roles.has(Role::Publisher) || id.roles.has(Role::Backend) || may_moderate(who, room).is_ok();
-    allowed(writes && id.covers(room) && (!id.is_guest() || settings.anonymous_publish))
+    // In a strict room nobody speaks of whom nobody could say today that he may.
+    let strict = settings.moderation_policy == Policy::PreModerateStrict;
+    allowed(writes && id.covers(room) && (!id.is_guest() || settings.anonymous_publish) && !(id.is_late() && strict))
 }
 
 /// Publish in another user's name, gifts, export.
@@ -216,12 +255,13 @@ pub fn display_name(name: &str) -> Option<Arc<str>> {
 #[cfg(test)]
 mod tests {
     use grandstand_core::names::{RoomId, UserId};
-    use grandstand_core::record::Room;
+    use grandstand_core::record::{Policy, Room};
+    use grandstand_core::regions::Region;
     use grandstand_core::time::Wall;
 
     use super::{
-        Denied, Identity, More, Role, Roles, RoomPattern, TokenHash, display_name, may_act_as_backend, may_configure,
-        may_export, may_moderate, may_publish, may_view,
+        Denied, Identity, KeyName, More, Role, Roles, RoomPattern, TokenHash, display_name, may_act_as_backend,
+        may_configure, may_export, may_moderate, may_publish, permit,
     };
 
     fn who(sub: &str, roles: &[Role], rooms: Option<&[&str]>) -> Identity {
@@ -232,6 +272,8 @@ mod tests {
             more: Some(Box::new(More { rooms, ..More::default() })),
             roles: Roles::of(roles),
             exp: Wall(10_000_000),
+            issued: 0,
+            key: KeyName::default(),
             token: TokenHash::default(),
         }
     }
@@ -251,12 +293,29 @@ mod tests {
 
     #[test]
     fn anonymous_viewers_need_the_rooms_leave() {
+        let may_view = |who: Option<&Identity>, room: &RoomId, settings: &Room| {
+            permit::may_view(who, None, room, settings).map(|_| ())
+        };
         let open = Room::fresh("t");
         let closed = Room { anonymous_view: false, ..Room::fresh("t") };
         assert_eq!(may_view(None, &room("a"), &open), Ok(()));
         assert_eq!(may_view(None, &room("a"), &closed), Err(Denied::NeedsToken));
         assert_eq!(may_view(Some(&who("u", &[], None)), &room("a"), &closed), Ok(()));
         assert_eq!(may_view(Some(&who("u", &[], Some(&["b"]))), &room("a"), &open), Err(Denied::NotAllowed));
+    }
+
+    #[test]
+    fn a_blackout_is_asked_after_the_token_and_holds_for_all_but_backends() {
+        let [gb, sct, de] = ["GB", "GB-SCT", "DE"].map(|text| Region::parse(text).unwrap());
+        let out = Room { blackout_regions: vec![gb], anonymous_view: false, ..Room::fresh("t") };
+        let asked = |who: Option<&Identity>, place| permit::may_view(who, place, &room("a"), &out).map(|_| ());
+        let viewer = who("u", &[Role::Admin], None);
+        for (place, answer) in [(Some(de), Ok(())), (Some(sct), Err(Denied::Blackout)), (None, Err(Denied::Blackout))] {
+            assert_eq!(asked(Some(&viewer), place), answer);
+        }
+        assert_eq!(asked(None, Some(de)), Err(Denied::NeedsToken));
+        assert_eq!(asked(Some(&who("b", &[Role::Backend], None)), None), Ok(()));
+        assert_eq!(asked(Some(&who("b", &[Role::Backend], Some(&["b"]))), None), Err(Denied::NotAllowed));
     }
 
     #[test]
@@ -270,6 +329,21 @@ mod tests {
         assert_eq!(may_publish(Some(&who("guest:1", &[Role::Publisher], None)), &a, &open), Ok(()));
         assert_eq!(may_publish(Some(&who("guest:1", &[Role::Publisher], None)), &a, &strict), Err(Denied::NotAllowed));
         assert_eq!(may_publish(Some(&who("u", &[Role::Publisher], Some(&["b*"]))), &a, &open), Err(Denied::NotAllowed));
+    }
+
+    #[test]
+    fn a_late_token_speaks_where_nobody_is_judged_first_and_has_no_other_role() {
+        let strict = Room { moderation_policy: Policy::PreModerateStrict, ..Room::fresh("t") };
+        let all = who("u", &[Role::Publisher, Role::Admin, Role::Backend, Role::RoomMod], Some(&["a"]));
+        let late = all.late(Wall(20_000_000));
+        assert!(late.is_late() && late.ends_at() == Wall(20_000_000));
+        assert_eq!(may_publish(Some(&late), &room("a"), &Room::fresh("t")), Ok(()));
+        assert_eq!(may_publish(Some(&late), &room("a"), &strict), Err(Denied::NotAllowed));
+        assert_eq!(may_publish(Some(&all), &room("a"), &strict), Ok(()));
+        assert_eq!(may_configure(Some(&late)), Err(Denied::NotAllowed));
+        assert_eq!(may_moderate(Some(&late), &room("a")), Err(Denied::NotAllowed));
+        assert_eq!(may_act_as_backend(Some(&late), &room("a")), Err(Denied::NotAllowed));
+        assert_eq!(may_publish(Some(&late), &room("b"), &Room::fresh("t")), Err(Denied::NotAllowed));
     }
 
     #[test]

@@ -13,9 +13,11 @@ use std::time::Duration;
 use grandstand_classifier::Links;
 use grandstand_core::admission;
 
+use crate::auth::certificate::Holder;
 use crate::auth::door::{Network, Origin};
-use crate::auth::files;
-use crate::auth::keys::{TrustedKey, parse_jwks};
+use crate::auth::keys::{Algorithms, TrustedKey, parse_jwks};
+use crate::auth::place::{self, Places};
+use crate::auth::{fetch, files, key_set};
 use crate::edge::{self, Endpoints, Listen, Serves};
 use crate::metrics::Transport;
 use crate::moderation;
@@ -96,6 +98,8 @@ pub struct ProviderKey {
     pub provider: String,
     pub kid: String,
     pub key: Vec<u8>,
+    /// Whose certificate its requests come with; `None`: none is asked for.
+    pub certificate: Option<Holder>,
 }
 
 impl fmt::Debug for ProviderKey {
@@ -129,6 +133,11 @@ pub struct Config {
     pub origins: Vec<Origin>,
     /// The public listener speaks TLS.
     pub tls: Option<tls::Files>,
+    /// By whom the certificates of its clients are vouched for; those without one are served as ever.
+    pub tls_clients: Option<tls::Clients>,
+    /// The internal listener speaks TLS, to clients with a certificate of this authority, of these holders where any are named.
+    pub internal_tls: Option<(tls::Files, tls::Clients)>,
+    pub internal_clients: Vec<Holder>,
     /// HTTP/2 is spoken to clients that offer it.
     pub http2: bool,
     /// 0: one a core.
@@ -149,6 +158,9 @@ pub struct Config {
     pub exempt: Vec<Network>,
     /// Whose word on the client's address is taken.
     pub trusted_proxies: Vec<Network>,
+    /// Where clients are: a header that trusted proxies set, a database of addresses.
+    pub region_header: Option<String>,
+    pub region_database: Option<PathBuf>,
     /// Connections of trusted proxies begin with a PROXY protocol header.
     pub proxy_protocol: bool,
     /// permessage-deflate is agreed to where a client offers it.
@@ -158,6 +170,11 @@ pub struct Config {
     pub score_rate: u32,
     pub score_burst: u32,
     pub jwks_file: Option<PathBuf>,
+    /// Where an identity provider publishes its keys, and whose certificate is believed there.
+    pub jwks: Option<key_set::Source>,
+    /// Names of keys that are not believed, whoever publishes them.
+    pub denied_keys: Vec<String>,
+    pub algorithms: Algorithms,
     pub issuer: Option<String>,
     pub audience: Vec<String>,
     pub keys: Vec<TrustedKey>,
@@ -243,6 +260,28 @@ const KEYS: &[Key] = &[
         "Oldest TLS that is spoken; 1.2 for clients that have nothing newer.",
     ),
     key(
+        "tls.client_ca",
+        Takes::Text,
+        "",
+        "PEM file of the authorities of clients' certificates: a score provider may be asked for one; nobody else is.",
+    ),
+    key("tls.client_crl", Takes::Text, "", "PEM file of the certificates that those authorities took back."),
+    key(
+        "internal_tls.certificate",
+        Takes::Text,
+        "",
+        "PEM file with a certificate and its chain: internal_listen speaks TLS, to clients with a certificate alone.",
+    ),
+    key("internal_tls.key", Takes::Text, "", "PEM file with its private key, unencrypted."),
+    key("internal_tls.client_ca", Takes::Text, "", "PEM file of the authorities of its clients' certificates."),
+    key("internal_tls.client_crl", Takes::Text, "", "PEM file of the certificates that those took back."),
+    key(
+        "internal_tls.clients",
+        Takes::List,
+        "[]",
+        "Whose certificates are taken there (dns:NAME, uri:URI, sha256:HEX); without any, all that the authorities vouch for.",
+    ),
+    key(
         "http2",
         Takes::Yes,
         "false",
@@ -253,6 +292,18 @@ const KEYS: &[Key] = &[
         Takes::List,
         "[]",
         "Networks of proxies whose X-Forwarded-For (and PROXY header) names the client (10.0.0.0/8).",
+    ),
+    key(
+        "region.header",
+        Takes::Text,
+        "",
+        "Header in which trusted_proxies say where the client is (GB, GB-SCT); they must overwrite what a client sends.",
+    ),
+    key(
+        "region.database",
+        Takes::Text,
+        "",
+        "Database of addresses in MaxMind's format (country or city), for clients of whom no trusted proxy says it; read at start.",
     ),
     key(
         "proxy_protocol",
@@ -335,6 +386,30 @@ const KEYS: &[Key] = &[
         "",
         "JWKS document with the keys of your identity provider (RS256, ES256, EdDSA).",
     ),
+    key(
+        "auth.jwks_url",
+        Takes::Text,
+        "",
+        "Where your identity provider publishes its keys (https://id.example.com/jwks.json): fetched every five minutes, kept for a day.",
+    ),
+    key(
+        "auth.jwks_ca_file",
+        Takes::Text,
+        "",
+        "PEM file of the authorities whose certificate is believed at auth.jwks_url; without it the system's.",
+    ),
+    key(
+        "auth.denied_keys",
+        Takes::List,
+        "[]",
+        "Names (kid) of keys whose tokens are not taken, whoever publishes them.",
+    ),
+    key(
+        "auth.algorithms",
+        Takes::List,
+        "[\"EdDSA\", \"ES256\", \"RS256\"]",
+        "Algorithms whose keys are believed; the server's own key is EdDSA whatever this says.",
+    ),
     key("auth.issuer", Takes::Text, "", "The iss that tokens must carry; the server's own tokens carry none."),
     key(
         "auth.audience",
@@ -405,6 +480,10 @@ const TABLES: &[Table] = &[
             ("kid", "the key's name in X-Signature"),
             ("key", "at least 16 bytes, or:"),
             ("key_file", "path of a file only its owner can read"),
+            (
+                "certificate",
+                "whose certificate its requests must come with: dns:NAME, uri:URI or sha256:HEX; needs tls.client_ca",
+            ),
         ],
     },
 ];
@@ -544,8 +623,13 @@ impl Reader {
             public_url: self.text("public_url").map(|u| u.trim_end_matches('/').to_owned()),
             origins: self.each("origins", "is not scheme://host[:port]", Origin::parse),
             tls: self.tls(),
+            tls_clients: self.clients("tls"),
+            internal_tls: self.internal_tls(),
+            internal_clients: self.each("internal_tls.clients", Holder::RULE, Holder::parse),
             http2: self.yes("http2").unwrap_or(false),
             trusted_proxies: self.each("trusted_proxies", "is not a network such as 10.0.0.0/8", Network::parse),
+            region_header: self.text("region.header").filter(|name| !name.is_empty()),
+            region_database: self.text("region.database").filter(|p| !p.is_empty()).map(|p| self.base.join(p)),
             proxy_protocol: self.yes("proxy_protocol").unwrap_or(false),
             deflate: self.yes("transport.websocket.deflate").unwrap_or(true),
             workers: self.number("workers", 0, 1024) as u16,
@@ -565,6 +649,9 @@ impl Reader {
             score_rate: self.number("limits.score_rate", 1, 1_000_000) as u32,
             score_burst: self.number("limits.score_burst", 1, 1_000_000) as u32,
             jwks_file: self.text("auth.jwks_file").map(|p| self.base.join(p)),
+            jwks: self.jwks(),
+            denied_keys: self.list("auth.denied_keys"),
+            algorithms: self.algorithms(),
             issuer: self.text("auth.issuer"),
             audience: self.list("auth.audience"),
             keys: Vec::new(),
@@ -695,6 +782,26 @@ impl Reader {
         if config.proxy_protocol && config.trusted_proxies.is_empty() {
             self.fault("proxy_protocol", "is taken from trusted_proxies alone, and none are named");
         }
+        if let Some(name) = &config.region_header {
+            if http::HeaderName::from_bytes(name.as_bytes()).is_err() || place::is_own_word(name) {
+                self.fault("region.header", "must be the name of a header");
+            }
+            if config.trusted_proxies.is_empty() {
+                self.fault("region.header", "is taken from trusted_proxies alone, and none are named");
+            }
+        }
+        if config.tls_clients.is_some() && config.tls.is_none() {
+            self.fault("tls.client_ca", "is asked in the TLS handshake, and there is no tls.certificate");
+        }
+        if config.internal_tls.is_some() && config.internal_listen.is_none() {
+            self.fault("internal_tls.certificate", "is of internal_listen, which is not set");
+        }
+        if config.tls_clients.is_none() && config.providers.iter().any(|p| p.certificate.is_some()) {
+            self.fault("provider", "a certificate is asked for by tls.client_ca, which is not set");
+        }
+        if let Err(why) = Places::new(None, &[], config.region_database.as_deref()) {
+            self.fault("region.database", &why.to_string());
+        }
         if config.retention_header_days < config.retention_days {
             self.fault("retention_header_days", "must not be below retention_days");
         }
@@ -713,6 +820,13 @@ impl Reader {
         }
         config.endpoints = self.endpoints(config);
         self.addresses(config);
+        if config.jwks_file.is_some() && config.jwks.is_some() {
+            self.fault("auth.jwks_url", "and auth.jwks_file are two sources of one thing: give one");
+        }
+        if let Some(key) = config.keys.iter().find(|key| !key.is_of(config.algorithms)) {
+            let rule = format!("does not have the algorithm of the key {:?}", key.kid());
+            self.fault("auth.algorithms", &rule);
+        }
         if let Some(path) = &config.jwks_file {
             let parsed = std::fs::read(path).map_err(|e| e.to_string());
             if let Err(why) = parsed.and_then(|bytes| parse_jwks(&bytes).map_err(|e| e.to_string())) {
@@ -720,6 +834,76 @@ impl Reader {
                 self.fault("auth.jwks_file", &message);
             }
         }
+    }
+
+    /// `tls.client_ca` and its like of another listener.
+    fn clients(&mut self, of: &str) -> Option<tls::Clients> {
+        let [ca, crl] = [format!("{of}.client_ca"), format!("{of}.client_crl")];
+        let path = |text: Option<String>| text.filter(|t| !t.is_empty()).map(|t| self.base.join(t));
+        let (authorities, taken_back) = (path(self.text(&ca)), path(self.text(&crl)));
+        let Some(authorities) = authorities else {
+            if taken_back.is_some() {
+                self.fault(&crl, &format!("says nothing without {ca}"));
+            }
+            return None;
+        };
+        let clients = tls::Clients { ca: authorities, crl: taken_back };
+        if let Err(why) = clients.verifier(true) {
+            self.fault(&ca, &why.to_string());
+            return None;
+        }
+        Some(clients)
+    }
+
+    /// All of certificate, key and client_ca, or nothing.
+    fn internal_tls(&mut self) -> Option<(tls::Files, tls::Clients)> {
+        let names = ["internal_tls.certificate", "internal_tls.key"];
+        let [certificate, key] = names.map(|name| self.text(name).filter(|t| !t.is_empty()).map(|t| self.base.join(t)));
+        let clients = self.clients("internal_tls");
+        let (Some(certificate), Some(key), Some(clients)) = (certificate.clone(), key.clone(), clients.clone()) else {
+            let some = certificate.is_some() || key.is_some() || clients.is_some();
+            if some || !self.list("internal_tls.clients").is_empty() {
+                self.fault(names[0], "goes with internal_tls.key and internal_tls.client_ca");
+            }
+            return None;
+        };
+        let files = tls::Files { certificate, key, oldest: tls::Oldest::Tls13 };
+        if let Err(why) = tls::Certificates::read(files.clone()) {
+            self.fault(names[usize::from(why.is_about_key(&files))], &why.to_string());
+            return None;
+        }
+        Some((files, clients))
+    }
+
+    fn jwks(&mut self) -> Option<key_set::Source> {
+        let given = |text: Option<String>| text.filter(|t| !t.is_empty());
+        let ca_file = given(self.text("auth.jwks_ca_file")).map(|path| self.base.join(path));
+        let Some(text) = given(self.text("auth.jwks_url")) else {
+            if ca_file.is_some() {
+                self.fault("auth.jwks_ca_file", "says nothing without auth.jwks_url");
+            }
+            return None;
+        };
+        let Some(url) = fetch::Url::parse(&text) else {
+            self.fault("auth.jwks_url", fetch::Url::RULE);
+            return None;
+        };
+        let trust = match text.starts_with("https://").then(|| fetch::roots(ca_file.as_deref())).transpose() {
+            Ok(trust) => trust,
+            Err(why) => {
+                self.fault("auth.jwks_ca_file", &why.to_string());
+                return None;
+            }
+        };
+        Some(key_set::Source { url, text, trust })
+    }
+
+    fn algorithms(&mut self) -> Algorithms {
+        let names = self.list("auth.algorithms");
+        Algorithms::of(&names).unwrap_or_else(|| {
+            self.fault("auth.algorithms", "must be a list of EdDSA, ES256 and RS256, one at least");
+            Algorithms::default()
+        })
     }
 
     /// Both files or neither, and such that a client can be shown them.
@@ -824,13 +1008,21 @@ impl Reader {
         let (Some(provider), Some(kid)) = (name("id"), name("kid")) else {
             return self.fault("provider", "needs id and kid, each 1 to 128 bytes");
         };
+        let certificate = table.get("certificate").map(Holder::parse);
+        if certificate == Some(None) {
+            return self.fault("provider", &format!("certificate {}", Holder::RULE));
+        }
+        let certificate = certificate.flatten();
+        if providers.iter().any(|p| p.provider == provider && p.certificate != certificate) {
+            return self.fault("provider", "all keys of a provider have the same certificate, or none has one");
+        }
         match secret {
             Ok(key) if key.len() < 16 => self.fault("provider", "a key has at least 16 bytes"),
             Ok(_) if kid.contains([',', '=']) => self.fault("provider", "a kid has no comma and no equals sign"),
             Ok(_) if providers.iter().any(|p| p.provider == provider && p.kid == kid) => {
                 self.fault("provider", "the same id and kid twice");
             }
-            Ok(key) => providers.push(ProviderKey { provider, kid, key }),
+            Ok(key) => providers.push(ProviderKey { provider, kid, key, certificate }),
             Err(why) => self.fault("provider", &why),
         }
     }

@@ -9,6 +9,7 @@
 //! [`Control::call`] is the whole role as one function, request in and response out; [`start`] runs it on its own thread
 //! over the link. Bounds: 1 024 requests at a time (each connection has one), 8 exports.
 
+mod access;
 mod answer;
 mod ask;
 mod audit;
@@ -232,7 +233,13 @@ pub struct Running {
 
 /// Starts the role's thread. `requests` is the other end of what the gateway holds.
 /// Errors: the thread or the internal address cannot be had.
-pub fn start(deps: Deps, requests: mpsc::Receiver<HttpRequest>) -> std::io::Result<Running> {
+///
+/// `internal_tls`: the internal address speaks it, and asks for a certificate.
+pub fn start(
+    deps: Deps,
+    requests: mpsc::Receiver<HttpRequest>,
+    internal_tls: Option<Arc<rustls::ServerConfig>>,
+) -> std::io::Result<Running> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let internal = match deps.config.internal_listen {
         Some(address) => {
@@ -244,11 +251,13 @@ pub fn start(deps: Deps, requests: mpsc::Receiver<HttpRequest>) -> std::io::Resu
     };
     let address = internal.as_ref().map(std::net::TcpListener::local_addr).transpose()?;
     let (stop, stopped) = watch::channel(false);
+    let clients: Arc<[_]> = deps.config.internal_clients.clone().into();
+    let sealed = internal_tls.map(|config| internal::Sealed { acceptor: config.into(), clients });
     let control = Control::new(deps);
     let thread = std::thread::Builder::new().name("control".to_owned()).spawn(move || {
         runtime.block_on(async move {
             if let Some(listener) = internal {
-                tokio::spawn(internal::serve(control.clone(), listener));
+                tokio::spawn(internal::serve(control.clone(), listener, sealed));
             }
             serve(control, requests, stopped).await;
         });

@@ -29,6 +29,7 @@ mod site;
 mod socket;
 mod stream;
 mod streams;
+mod sweep;
 #[cfg(test)]
 mod tests;
 mod viewer;
@@ -49,6 +50,7 @@ use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
 use crate::admission::Admission;
 use crate::auth::door::{Network, Origin};
+use crate::auth::place::Places;
 use crate::auth::ticket::Tickets;
 use crate::auth::token::Verifier;
 use crate::edge::{Listen, Serves};
@@ -80,6 +82,8 @@ pub struct Settings {
     pub exempt: Vec<Network>,
     /// Whose word on the client's address is taken.
     pub trusted_proxies: Vec<Network>,
+    /// What says where clients are.
+    pub places: Arc<Places>,
     /// Their connections begin with a PROXY protocol header.
     pub proxy_protocol: bool,
     /// How long a drained client waits before it comes back.

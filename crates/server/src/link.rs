@@ -27,6 +27,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use grandstand_core::access::Access;
 use grandstand_core::admission::Demand;
 use grandstand_core::banners::Capped;
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Position, Pseq};
@@ -46,6 +47,7 @@ use grandstand_core::viewer::resume;
 use grandstand_wire::problem;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+use crate::auth::board::Board;
 use crate::link::checkpoints::Checkpoints;
 use crate::metrics::LANES;
 use host::Host;
@@ -157,12 +159,15 @@ pub struct RoomInfo {
     pub wide: bool,
 }
 
-/// What is of no room. All banners that stand, at most `banners::ACTIVE_MAX`, oldest first: what it does not name is over.
+/// What the whole site must know: what it does not name is over.
 #[derive(Debug, Default)]
 pub struct SiteList {
     /// Log time when it was made, which may be ahead of a clock that was set back.
     pub as_of: Wall,
+    /// All banners that stand, at most `banners::ACTIVE_MAX`, oldest first.
     pub banners: Vec<Arc<SiteBanner>>,
+    /// What is said of tokens.
+    pub access: Arc<Access>,
     /// Who may be nowhere on the site, by name, and until when: at most `bans::SITE_MAX`.
     pub bans: Arc<[(UserId, Option<Wall>)]>,
 }
@@ -286,7 +291,7 @@ pub enum ToWorker {
     },
     /// A user was banned in a room this worker is subscribed to. Lost to a full mailbox, its streams learn of it when they speak.
     Banned(Arc<RoomBan>),
-    /// The site's banners and bans, all of them: to each home before the first room it asks for, and again when they change.
+    /// The site's list: to each home when it is linked and before the first room it asks for, and again when it changes.
     Site(Arc<SiteList>),
     /// Batches of this room were not delivered because the mailbox was full. The ring has a hole below `head`, which it reads
     /// from the log; every batch above `head` follows.
@@ -425,6 +430,10 @@ pub enum ToOwner {
     Likes {
         home: WorkerId,
         frame: Frame,
+    },
+    /// A gateway process is there.
+    Came {
+        home: WorkerId,
     },
     /// This home of subscriptions, and all behind it, is gone.
     Gone {
@@ -667,6 +676,9 @@ pub struct ShardStatus {
     reads: [AtomicU64; Read::ALL.len()],
     checkpoints: Checkpoints,
     moderation: Moderated,
+    /// Changes of rooms' settings since the process started.
+    rules: AtomicU64,
+    board: Arc<Board>,
     /// Gifts, banners of gifts and of operators, and gifts that were worth a banner and got none, by why.
     gifts: AtomicU64,
     banners: [AtomicU64; 2],
@@ -679,8 +691,10 @@ pub struct ShardStatus {
 }
 
 impl ShardStatus {
-    fn new() -> ShardStatus {
+    fn new(board: Arc<Board>) -> ShardStatus {
         ShardStatus {
+            board,
+            rules: AtomicU64::new(0),
             ready: AtomicBool::new(false),
             no_space: AtomicBool::new(false),
             head: AtomicU64::new(0),
@@ -784,6 +798,17 @@ impl ShardStatus {
     }
     pub fn moderation(&self) -> &Moderated {
         &self.moderation
+    }
+    /// Moves whenever a room's settings change, before whoever changed them is answered.
+    pub fn rules(&self) -> u64 {
+        self.rules.load(Ordering::Acquire)
+    }
+    pub fn add_rules(&self) {
+        self.rules.fetch_add(1, Ordering::AcqRel);
+    }
+    /// What the log says of tokens, as far as this process was told.
+    pub fn board(&self) -> &Arc<Board> {
+        &self.board
     }
     pub fn checkpoints(&self) -> &Checkpoints {
         &self.checkpoints
@@ -889,7 +914,7 @@ impl ShardHandle {
     pub fn new() -> (ShardHandle, ShardEnds) {
         let owner = Arc::new(OwnerBox::new());
         let readers = Arc::new(JobBox::new(JOBS_LIMIT));
-        let status = Arc::new(ShardStatus::new());
+        let status = Arc::new(ShardStatus::new(Arc::default()));
         let ringer = owner.clone();
         // Which users' rates share a place in a table is nobody's business outside.
         let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
@@ -966,6 +991,13 @@ impl ShardHandle {
     pub(super) fn take_likes(&self, home: WorkerId, frame: Frame) {
         if let Some(owner) = self.owner() {
             owner.send_link(ToOwner::Likes { home, frame });
+        }
+    }
+
+    /// A gateway process is linked: it is told what the whole site must know.
+    pub(super) fn came(&self, home: WorkerId) {
+        if let Some(owner) = self.owner() {
+            owner.send_link(ToOwner::Came { home });
         }
     }
 

@@ -275,6 +275,8 @@ pub struct Metrics {
     pub tokens_checked: AtomicU64,
     /// Times the key set file was read, the start included.
     pub key_set_reads: AtomicU64,
+    /// Fetches of it that came to nothing.
+    pub key_set_failures: AtomicU64,
     /// Streams let in: each took its place in the rate of new streams, where there is one.
     pub admitted: AtomicU64,
     /// Streams refused by a limit, in the order of `Refused::ALL`.
@@ -445,6 +447,7 @@ impl Metrics {
             tokens_cached,
             tokens_checked,
             key_set_reads,
+            key_set_failures,
             packed,
             saved,
             packing_ns,
@@ -476,6 +479,7 @@ impl Metrics {
             tokens_cached,
             tokens_checked,
             key_set_reads,
+            key_set_failures,
             packed,
             saved,
             packing_ns,

@@ -15,8 +15,11 @@ use grandstand_store::sqlite::{DataDir, DataDirFault, Durability as StoreDurabil
 use tokio::sync::mpsc;
 
 use crate::admission::Admission;
+use crate::auth::board::Board;
 use crate::auth::files;
+use crate::auth::key_set::KeySet;
 use crate::auth::keys::{KeyFault, SigningKey};
+use crate::auth::place::{self, Places};
 use crate::auth::ticket::Tickets;
 use crate::auth::token::Verifier;
 use crate::config::{Config, Durability};
@@ -47,6 +50,10 @@ pub enum StartFault {
     Certificate(#[from] tls::Fault),
     #[error("{0}")]
     Failpoints(String),
+    #[error("while reading the database of regions: {0}")]
+    Places(#[from] place::Fault),
+    #[error("while starting the thread that fetches keys: {0}")]
+    KeySet(#[source] std::io::Error),
     #[error("while starting control on {0:?}: {1}")]
     Control(Option<SocketAddr>, #[source] std::io::Error),
     #[error("cannot listen on {0}: {1}")]
@@ -127,13 +134,22 @@ struct Basis {
     metrics: Arc<Metrics>,
     tallies: Tallies,
     admission: Arc<Admission>,
+    places: Arc<Places>,
 }
 
 impl Basis {
-    fn new(config: Config, share: Share, tallies: Tallies) -> Result<Basis, StartFault> {
+    /// `board`: what the shard's log says of tokens, written there by whoever hears it in this process.
+    fn new(config: Config, share: Share, tallies: Tallies, board: Arc<Board>) -> Result<Basis, StartFault> {
         let signing = Arc::new(SigningKey::in_folder(&config.data)?);
         let secret = files::secret(&config.data)?;
         let metrics = Arc::new(Metrics::new());
+        let key_set = config
+            .jwks
+            .clone()
+            .map(|source| Arc::new(KeySet::new(source, &config.data, &secret, clock::wall(), metrics.clone())));
+        if let Some(key_set) = &key_set {
+            key_set.keep().map_err(StartFault::KeySet)?;
+        }
         let verifier = Verifier::new(
             Some(&signing),
             config.keys.clone(),
@@ -141,7 +157,12 @@ impl Basis {
             config.issuer.clone(),
             config.audience.clone(),
             metrics.clone(),
-        )?;
+        )?
+        .with_board(board.clone())
+        .with_rules(config.denied_keys.clone(), config.algorithms)
+        .with_key_set(key_set.clone());
+        let database = config.region_database.as_deref();
+        let places = Places::new(config.region_header.as_deref(), &config.trusted_proxies, database)?;
         let tickets = match share {
             Share::Gateway { .. } => {
                 Tickets::shared(&secret, clock::wall(), config.data.join(TORN)).map_err(StartFault::Tickets)?
@@ -151,10 +172,11 @@ impl Basis {
         Ok(Basis {
             signing,
             verifier: Arc::new(verifier),
-            tickets: Arc::new(tickets),
+            tickets: Arc::new(tickets.with_board(board)),
             metrics,
             tallies,
             admission: Arc::new(Admission::new(config.admission, clock::mono())),
+            places: Arc::new(places),
             config: Arc::new(config),
         })
     }
@@ -197,6 +219,7 @@ impl Basis {
             },
             exempt: config.exempt.clone(),
             trusted_proxies: config.trusted_proxies.clone(),
+            places: self.places.clone(),
             proxy_protocol: config.proxy_protocol,
             sockets_max: gateway::sockets_max(),
             drain: DRAIN,
@@ -224,8 +247,15 @@ type Tls = (Option<Arc<tls::Certificates>>, Option<Arc<rustls::ServerConfig>>);
 
 fn read_tls(config: &Config) -> Result<Tls, StartFault> {
     let certificates = config.tls.clone().map(tls::Certificates::read).transpose()?.map(Arc::new);
-    let tls = certificates.clone().map(tls::server_config).transpose()?;
+    let clients = config.tls_clients.as_ref().map(|clients| clients.verifier(false)).transpose()?;
+    let tls = certificates.clone().map(|shown| tls::server_config(shown, clients)).transpose()?;
     Ok((certificates, tls))
+}
+
+fn internal_tls(config: &Config) -> Result<Option<Arc<rustls::ServerConfig>>, StartFault> {
+    let Some((files, clients)) = config.internal_tls.clone() else { return Ok(None) };
+    let certificates = Arc::new(tls::Certificates::read(files)?);
+    Ok(Some(tls::server_config(certificates, Some(clients.verifier(true)?))?))
 }
 
 fn n_cores() -> u16 {
@@ -261,9 +291,9 @@ fn start_all(config: Config) -> Result<Running, StartFault> {
     let tallies = Tallies::default();
     let rules = Arc::new(moderation::Live::read(config.moderation.clone())?);
     let (shard, join) = open_shard(&config, &tallies, &workers, &rules)?;
-    let basis = Basis::new(config, Share::All, tallies)?;
+    let basis = Basis::new(config, Share::All, tallies, shard.status().board().clone())?;
     let (requests, from_gateway) = mpsc::channel(control::REQUESTS_MAX);
-    let control = control::start(basis.control(&shard, &workers, None), from_gateway)
+    let control = control::start(basis.control(&shard, &workers, None), from_gateway, internal_tls(&basis.config)?)
         .map_err(|fault| StartFault::Control(basis.config.internal_listen, fault))?;
     let gateway = basis.gateway(shard.clone(), workers, requests.into(), tls, false)?;
     Ok(Running {
@@ -287,11 +317,15 @@ fn start_shard(config: Config) -> Result<Running, StartFault> {
     let tallies = Tallies::default();
     let rules = Arc::new(moderation::Live::read(config.moderation.clone())?);
     let (shard, join) = open_shard(&config, &tallies, &workers, &rules)?;
-    let basis = Basis::new(config, Share::Shard, tallies)?;
+    let basis = Basis::new(config, Share::Shard, tallies, shard.status().board().clone())?;
     let (requests, from_gateways) = mpsc::channel(control::REQUESTS_MAX);
     let deps = host::Deps { shard: shard.clone(), control: requests, tallies: basis.tallies.clone() };
-    let control = control::start(basis.control(&shard, &workers, Some(host.clone())), from_gateways)
-        .map_err(|fault| StartFault::Control(basis.config.internal_listen, fault))?;
+    let control = control::start(
+        basis.control(&shard, &workers, Some(host.clone())),
+        from_gateways,
+        internal_tls(&basis.config)?,
+    )
+    .map_err(|fault| StartFault::Control(basis.config.internal_listen, fault))?;
     // Last: who joins finds everything there.
     let host = host::start(host, &basis.config.data, deps).map_err(StartFault::Link)?;
     Ok(Running {
@@ -322,10 +356,11 @@ fn start_gateway(mut config: Config, process: u8, of: u8) -> Result<Running, Sta
     // All of them together hold no more than what is configured.
     config.connections_max = config.connections_max.map(|n| (n / u32::from(of)).max(1));
     let (certificates, tls) = read_tls(&config)?;
-    let basis = Basis::new(config, Share::Gateway { process, of }, Tallies::default())?;
+    let board = Arc::new(Board::default());
+    let basis = Basis::new(config, Share::Gateway { process, of }, Tallies::default(), board.clone())?;
     let workers = Workers::of_process(process, n_workers);
     let path = host::socket_path(&basis.config.data).map_err(StartFault::Link)?;
-    let settings = hub::Settings { path, process, n_workers, origins: basis.config.origins.clone() };
+    let settings = hub::Settings { path, process, n_workers, origins: basis.config.origins.clone(), board };
     let (hub, running) =
         hub::start(settings, workers.clone(), basis.metrics.clone(), basis.tallies.clone(), basis.admission.clone())
             .map_err(StartFault::Link)?;

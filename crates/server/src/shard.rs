@@ -144,6 +144,7 @@ pub fn start(stores: Stores, config: ShardConfig, workers: Workers) -> Result<(S
 
     let ShardEnds { owner: mail, readers: jobs, likes, status } = ends;
     status.set_durability(durability);
+    status.board().write(Arc::new(owner.access().at(clock::wall())));
     status.set_epoch(epoch);
     status.set_head(owner.head());
     status.set_log_bytes(log.size_bytes());

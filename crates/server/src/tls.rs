@@ -13,13 +13,14 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::{self, PemObject as _};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
+use rustls::{RootCertStore, ServerConfig};
 
 /// A chain of ten certificates with keys of 8 192 bits is about 40 KiB.
 const FILE_BYTES_MAX: u64 = 256 * 1024;
@@ -34,6 +35,44 @@ pub struct Files {
     /// PEM: PKCS#8, PKCS#1 or SEC1.
     pub key: PathBuf,
     pub oldest: Oldest,
+}
+
+/// Whose certificates clients are believed by.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Clients {
+    /// PEM: the authorities.
+    pub ca: PathBuf,
+    /// PEM: what they have taken back.
+    pub crl: Option<PathBuf>,
+}
+
+impl Clients {
+    /// How a client's certificate is checked in the handshake: authority, time, use, and what was taken back. `must`: one without is
+    /// not spoken to.
+    /// Errors: the files cannot be used.
+    pub fn verifier(&self, must: bool) -> Result<Arc<dyn ClientCertVerifier>, Fault> {
+        let pem = |path: &Path| {
+            let path = path.to_owned();
+            move |fault| Fault::Pem(path, fault)
+        };
+        let unusable = |why: String| Fault::Authorities(self.ca.clone(), why);
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(&bytes_of(&self.ca)?) {
+            roots.add(certificate.map_err(pem(&self.ca))?).map_err(|why| unusable(why.to_string()))?;
+        }
+        if roots.is_empty() {
+            return Err(Fault::NoCertificate(self.ca.clone()));
+        }
+        let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
+        if let Some(path) = &self.crl {
+            let lists = CertificateRevocationListDer::pem_slice_iter(&bytes_of(path)?)
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(pem(path))?;
+            builder = builder.with_crls(lists).only_check_end_entity_revocation();
+        }
+        let builder = if must { builder } else { builder.allow_unauthenticated() };
+        builder.build().map_err(|why| unusable(why.to_string()))
+    }
 }
 
 /// The oldest protocol that is spoken.
@@ -60,6 +99,8 @@ pub enum Fault {
     Strangers { certificate: PathBuf, key: PathBuf },
     #[error("{certificate} with {key} cannot be used: {why}")]
     Unusable { certificate: PathBuf, key: PathBuf, why: rustls::Error },
+    #[error("{0} cannot be used to know clients by: {1}")]
+    Authorities(PathBuf, String),
     #[error("the keys of session tickets cannot be made: {0}")]
     Tickets(#[source] rustls::Error),
 }
@@ -110,17 +151,24 @@ impl ResolvesServerCert for Certificates {
 }
 
 /// How handshakes are made: TLS 1.3 (1.2 where asked for), HTTP/1.1 alone, session tickets for coming back.
+/// `clients`: how the certificate of a client that has one is checked; without it none is asked for.
 /// Errors: the system's random source does not answer.
-pub fn server_config(certificates: Arc<Certificates>) -> Result<Arc<ServerConfig>, Fault> {
+pub fn server_config(
+    certificates: Arc<Certificates>,
+    clients: Option<Arc<dyn ClientCertVerifier>>,
+) -> Result<Arc<ServerConfig>, Fault> {
     let versions: &[_] = match certificates.files.oldest {
         Oldest::Tls13 => &[&TLS13],
         Oldest::Tls12 => &[&TLS13, &TLS12],
     };
-    let mut config = ServerConfig::builder_with_provider(provider())
+    let builder = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(versions)
-        .expect("the provider has suites for 1.3 and 1.2")
-        .with_no_client_auth()
-        .with_cert_resolver(certificates);
+        .expect("the provider has suites for 1.3 and 1.2");
+    let mut config = match clients {
+        Some(clients) => builder.with_client_cert_verifier(clients),
+        None => builder.with_no_client_auth(),
+    }
+    .with_cert_resolver(certificates);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     config.ticketer = aws_lc_rs::Ticketer::new().map_err(Fault::Tickets)?;
     config.session_storage = Arc::new(NoServerSessionStorage {});

@@ -956,7 +956,7 @@ fn answers_leave_over_the_link_part_by_part_as_the_gateway_asks() {
     let mailbox = Arc::new(Mailbox::new(64, move || came.send(()).unwrap_or_default()));
     deps.workers.set(WorkerId(0), mailbox.clone());
     let (requests, taken) = tokio::sync::mpsc::channel(control::REQUESTS_MAX);
-    let running = control::start(deps.clone(), taken).unwrap();
+    let running = control::start(deps.clone(), taken, None).unwrap();
     let conn = ConnKey { worker: WorkerId(0), slot: 3, generation: 9 };
     let send = |request: http::request::Builder, body: String| {
         let request = request.header("host", "localhost").header("authorization", &backend);
@@ -1001,7 +1001,7 @@ fn the_internal_address_serves_health_and_metrics_and_nothing_else() {
     let text = "internal_listen = \"127.0.0.1:0\"\n";
     let (deps, join, _dir) = deps(&Sources { file: Some(("stand.toml".into(), text.into())), ..Sources::default() });
     let (_requests, taken) = tokio::sync::mpsc::channel(1);
-    let running = control::start(deps, taken).unwrap();
+    let running = control::start(deps, taken, None).unwrap();
     let get = |path: &str| {
         let mut stream = std::net::TcpStream::connect(running.internal.unwrap()).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();

@@ -172,7 +172,7 @@ fn a_restart_keeps_ids_keys_slow_mode_and_scores() {
         let shard = Shard::start_with(open(), config.clone());
         let slow = RoomChange { slow_mode_seconds: Some(600), matches: Some(vec![key("m")]), ..RoomChange::default() };
         let first = shard.publish("a", "ann", "k1");
-        shard.answer(Command::PutRoom { room: room("a"), change: slow, if_version: None });
+        shard.answer(Command::PutRoom { room: room("a"), change: slow.into(), if_version: None });
         let slowed = shard.publish("a", "bob", "k1");
         let Answer::Score { accepted: true, event_id: goal, .. } = shard.answer(Command::Score(goal())) else {
             panic!("a first score is new")
@@ -259,7 +259,7 @@ fn a_page_that_is_asked_from_within_a_window_holds_the_window_whole() {
     for kind in both_stores() {
         let shard = Shard::start(kind.open());
         let wide = RoomChange { sampling: Some(Sampling::Always), ..RoomChange::default() };
-        shard.answer(Command::PutRoom { room: room("a"), change: wide, if_version: None });
+        shard.answer(Command::PutRoom { room: room("a"), change: wide.into(), if_version: None });
         // Five authors in flight together: they are in one window, or in few.
         let asked: Vec<_> = (0..5).map(|n| shard.ask(say("a", &format!("u{n}"), "k", &format!("text {n}")))).collect();
         for answer in asked {
@@ -377,7 +377,7 @@ fn a_changed_setting_reaches_the_workers_after_the_batch_that_carries_it() {
     shard.batches(0, 1);
     assert!(matches!(shard.next(0), ToWorker::Settings(_)), "the first comment made the room");
     let change = RoomChange { slow_mode_seconds: Some(7), ..RoomChange::default() };
-    let answer = shard.answer(Command::PutRoom { room: room("a"), change, if_version: None });
+    let answer = shard.answer(Command::PutRoom { room: room("a"), change: change.into(), if_version: None });
     assert!(matches!(answer, Answer::Room { .. }), "{answer:?}");
     let ToWorker::Batch(batch) = shard.next(0) else { panic!("the event comes first") };
     assert_eq!((batch.pieces[0].kind, batch.pieces[0].pseq), ("config", Some(Pseq(1))));

@@ -1,6 +1,7 @@
 //! Judges a run from its history and the raw storage. Shares nothing with the server but the record itself: the reader rule
 //! is written here again, the short way.
 
+mod access;
 mod bans;
 mod gifts;
 mod verdicts;
@@ -9,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use grandstand_core::access::Access;
 use grandstand_core::ids::{EventId, Position, Pseq, Revision};
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::owner::answer::Fate;
@@ -68,6 +70,7 @@ pub fn check(
     storage: &[Arc<Record>],
     history: &[Line],
     finals: &BTreeMap<RoomId, Arc<Snapshot>>,
+    tokens: Option<&(Position, Access)>,
     clocks_jump: bool,
 ) -> (Violations, Weight) {
     let log = read(storage);
@@ -79,6 +82,9 @@ pub fn check(
     verdicts::check(&log, history, &mut found);
     check_answers(&log, history, &mut found, &mut weight);
     check_viewers(&log, history, &mut found, &mut weight);
+    if let Some(tokens) = tokens {
+        access::check(&log.valid, tokens, &mut found);
+    }
     check_likes(&log, history, finals, &mut found, &mut weight);
     let tops = tops_at(&log, Position::new((1 << 53) - 1).expect("below the limit"));
     for (room, shot) in finals {

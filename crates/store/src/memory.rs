@@ -355,6 +355,9 @@ fn size_of_record(record: &Record) -> u64 {
         Body::Banner(_) | Body::Combo(_) => 128,
         Body::EpochStart
         | Body::BannerEnd(_)
+        | Body::Revoke(..)
+        | Body::RevokeEnd(_)
+        | Body::Outage(_)
         | Body::Ban(_)
         | Body::Unban(_)
         | Body::SiteBan(_)

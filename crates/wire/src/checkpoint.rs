@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
+use grandstand_core::access::{Access, Term};
 use grandstand_core::banners::{Site, Standing};
 use grandstand_core::combos::{self, Combo, Combos};
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Position, Pseq, Revision, Seq};
@@ -95,6 +96,19 @@ pub fn encode_log(log: &LogCheckpoint, out: &mut Vec<u8>) {
         for ban in log.site.bans.values() {
             nested(e, 50, |e| record::encode_ban(ban, e));
         }
+        for (what, term) in &log.access.revoked {
+            nested(e, 60, |e| {
+                record::encode_revoked(what, e);
+                e.number(4, term.since.0);
+                e.number(5, term.until.0);
+            });
+        }
+        if let Some(outage) = &log.access.outage {
+            nested(e, 61, |e| {
+                e.number(1, outage.since.0);
+                e.number(2, outage.until.0);
+            });
+        }
     });
 }
 
@@ -122,10 +136,19 @@ pub fn decode_log(bytes: &[u8]) -> Result<LogCheckpoint, Fault> {
         Ok((sender, Counted { number: d.number(2)?, at: Wall(d.number(3)?) }))
     })?;
     let bans = pairs(&mut d, 50, named_ban)?;
+    let revoked = pairs(&mut d, 60, |d| {
+        let what = record::decode_revoked(d)?;
+        Ok((what, Term { since: Wall(d.number(4)?), until: Wall(d.number(5)?) }))
+    })?;
+    let outage = repeated(&mut d, 61, |d| Ok(Term { since: Wall(d.number(1)?), until: Wall(d.number(2)?) }))?;
+    if outage.len() > 1 {
+        return Err(Fault::Malformed("outage"));
+    }
     d.end()?;
+    let access = Access { revoked, outage: outage.first().copied() };
     let site = Site { active, recent: recent.into(), bans: Arc::new(bans) };
     let senders = senders.into_iter().collect();
-    Ok(LogCheckpoint { position, epochs, ts, senders, site })
+    Ok(LogCheckpoint { position, epochs, ts, senders, site, access })
 }
 
 /// Appends a room's checkpoint.

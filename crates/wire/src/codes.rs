@@ -129,6 +129,7 @@ codes! {
         Banned = ("banned", 403, "the user is banned in this room"),
         NoRoom = ("no_such_room", 404, "there is no such room"),
         NotFound = ("not_found", 404, "there is no such thing here"),
+        Blackout = ("blackout", 451, "the room may not be shown where the viewer is"),
         BadMethod = ("bad_method", 405, "this route does not have the method"),
         IdempotencyConflict = ("idempotency_conflict", 409, "the same key came before with another content"),
         PayloadConflict = ("payload_conflict", 409, "the same revision came before with another payload"),

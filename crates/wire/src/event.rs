@@ -41,6 +41,7 @@ pub fn kind(record: &Record) -> Option<&'static str> {
         | Body::HeldEnd(_)
         | Body::Erased => None,
         Body::Banner(_) | Body::BannerEnd(_) => None,
+        Body::Revoke(..) | Body::RevokeEnd(_) | Body::Outage(_) => None,
     }
 }
 
@@ -84,6 +85,9 @@ pub(crate) fn members(record: &Record, event: &mut Writer<'_>) {
         | Body::Blocked(_)
         | Body::Held(_)
         | Body::HeldEnd(_)
+        | Body::Revoke(..)
+        | Body::RevokeEnd(_)
+        | Body::Outage(_)
         | Body::Erased => {}
         Body::Banner(body) => {
             banner_members(record.event_id(), body, event);

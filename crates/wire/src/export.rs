@@ -38,6 +38,9 @@ pub fn kind(record: &Record) -> (&'static str, bool) {
         Body::HeldEnd(_) => ("held_end", true),
         Body::Banner(_) => ("banner", true),
         Body::BannerEnd(_) => ("banner_end", true),
+        Body::Revoke(..) => ("revoke", true),
+        Body::RevokeEnd(_) => ("revoke_end", true),
+        Body::Outage(_) => ("outage", true),
     }
 }
 
@@ -155,6 +158,20 @@ fn control_members(body: &Body, line: &mut Writer<'_>) {
                 line.number("shown_as", id.value());
             }
         }
+        Body::Revoke(what, until) => {
+            let (of, name) = what.said();
+            line.text(of, name).time("until_ts", *until);
+        }
+        Body::RevokeEnd(what) => {
+            let (of, name) = what.said();
+            line.text(of, name);
+        }
+        Body::Outage(until) => {
+            match until {
+                Some(at) => line.time("until_ts", *at),
+                None => line.raw("until_ts", "null"),
+            };
+        }
         Body::Gift(gift) => {
             if let Some(until) = gift.banner_until {
                 line.time("banner_until_ts", until);
@@ -259,5 +276,6 @@ pub fn write_settings(id: Option<&RoomId>, room: &Room, out: &mut Vec<u8>) {
         }
         ends.end();
     });
+    settings.list("blackout_regions", &room.blackout_regions, |region, out| write_str(&region.to_string(), out));
     settings.number("version", room.version).end();
 }

@@ -13,6 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{Context, SHA256};
+use grandstand_core::access::Revoked;
 use grandstand_core::ids::{Epoch, EventId, Pseq, Revision, Seq};
 use grandstand_core::likes;
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
@@ -21,6 +22,7 @@ use grandstand_core::record::{
     HeldEnd, Lane, Policy, Record, Retract, RetractTarget, Room, RoomState, Score, ScoreKind, ScoreState, Source,
     Tally, Verdict, Won,
 };
+use grandstand_core::regions::Region;
 use grandstand_core::reports::Report;
 use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::sampler::switch::Sampling;
@@ -336,7 +338,10 @@ const KIND_HELD_END: u64 = 20;
 const KIND_SITE_BAN: u64 = 21;
 const KIND_SITE_UNBAN: u64 = 22;
 const KIND_REPORT: u64 = 23;
-const KIND_LAST: u64 = KIND_REPORT;
+const KIND_REVOKE: u64 = 26;
+const KIND_REVOKE_END: u64 = 27;
+const KIND_OUTAGE: u64 = 28;
+const KIND_LAST: u64 = KIND_OUTAGE;
 
 fn kind_of(body: &Body) -> u64 {
     match body {
@@ -362,6 +367,9 @@ fn kind_of(body: &Body) -> u64 {
         Body::SiteBan(_) => KIND_SITE_BAN,
         Body::SiteUnban(_) => KIND_SITE_UNBAN,
         Body::Report(_) => KIND_REPORT,
+        Body::Revoke(..) => KIND_REVOKE,
+        Body::RevokeEnd(_) => KIND_REVOKE_END,
+        Body::Outage(_) => KIND_OUTAGE,
         Body::Erased => KIND_ERASED,
     }
 }
@@ -546,6 +554,16 @@ fn encode_body(body: &Body, e: &mut Encoder<'_>) {
             e.number(7, c.amount_micros);
             e.bool(8, c.ended);
         }
+        Body::Revoke(what, until) => {
+            encode_revoked(what, e);
+            e.number(4, until.0);
+        }
+        Body::RevokeEnd(what) => encode_revoked(what, e),
+        Body::Outage(until) => {
+            if let Some(until) = until {
+                e.number_some(1, until.0);
+            }
+        }
     }
 }
 
@@ -660,6 +678,9 @@ pub(crate) fn encode_room(room: &Room, e: &mut Encoder<'_>) {
             e.number(2, until.0);
         });
     }
+    for region in &room.blackout_regions {
+        e.text(60, &region.to_string());
+    }
 }
 
 /// What is as in any room is not written.
@@ -738,6 +759,25 @@ pub(crate) fn decode_ban(d: &mut Decoder<'_>) -> Result<Ban, Broken> {
         reason: d.text(3)?.into(),
         shadow: d.bool(4)?,
     })
+}
+
+/// Fields 1 to 3: a user's tokens, a session's, a key's.
+pub(crate) fn encode_revoked(what: &Revoked, e: &mut Encoder<'_>) {
+    match what {
+        Revoked::User(user) => e.text(1, user.as_str()),
+        Revoked::Session(session) => e.text(2, session),
+        Revoked::Key(key) => e.text(3, key),
+    }
+}
+
+pub(crate) fn decode_revoked(d: &mut Decoder<'_>) -> Result<Revoked, Broken> {
+    let (user, session, key) = (d.text(1)?, d.text(2)?, d.text(3)?);
+    match (user, session, key) {
+        (user, "", "") => UserId::parse(user).map(Revoked::User).ok_or("revoked"),
+        ("", session, "") if Revoked::is_name(session) => Ok(Revoked::Session(session.into())),
+        ("", "", key) if Revoked::is_name(key) => Ok(Revoked::Key(key.into())),
+        _ => Err("revoked"),
+    }
 }
 
 pub(crate) fn encode_banner(banner: &Banner, e: &mut Encoder<'_>) {
@@ -891,6 +931,12 @@ fn decode_body(kind: u64, revision: u32, bytes: &[u8]) -> Result<Body, Broken> {
             amount_micros: d.number(7)?,
             ended: d.bool(8)?,
         }),
+        KIND_REVOKE => {
+            let what = decode_revoked(&mut d)?;
+            Body::Revoke(what, Wall(d.number(4)?))
+        }
+        KIND_REVOKE_END => Body::RevokeEnd(decode_revoked(&mut d)?),
+        KIND_OUTAGE => Body::Outage(d.number_some(1)?.map(Wall)),
         KIND_AUDIT => Body::Audit(Audit { what: d.text(1)?.into(), justification: d.text(2)?.into() }),
         _ => return Err("kind"),
     };
@@ -968,6 +1014,13 @@ pub(crate) fn decode_room(d: &mut Decoder<'_>) -> Result<Room, Broken> {
                 return Err("the order of pins");
             }
             ends.into_iter().collect()
+        },
+        blackout_regions: {
+            let mut regions = Vec::new();
+            while let Some(region) = d.text_some(60)? {
+                regions.push(Region::parse(region).filter(|r| r.to_string() == region).ok_or("region")?);
+            }
+            regions
         },
     })
 }

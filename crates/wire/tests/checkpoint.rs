@@ -7,6 +7,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use common::{golden, record, room, samples, score};
+use grandstand_core::access::Access;
 use grandstand_core::banners::Site;
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Revision, Seq};
 use grandstand_core::likes::Counted;
@@ -31,7 +32,19 @@ fn log() -> LogCheckpoint {
         ts: Wall(1_779_048_873_122),
         senders,
         site: site(),
+        access: access(),
     }
+}
+
+fn access() -> Access {
+    let mut access = Access::default();
+    for (name, sample) in samples() {
+        if name != "outage_end" {
+            access.take(&sample);
+        }
+    }
+    assert!(access.revoked.len() == 2 && access.outage.is_some());
+    access
 }
 
 fn site() -> Site {

@@ -6,6 +6,7 @@ mod common;
 use std::fmt::Write;
 
 use common::{golden, samples};
+use grandstand_core::access::Revoked;
 use grandstand_core::ids::{Epoch, EventId, Pseq, Revision, Seq};
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::record::{
@@ -13,6 +14,7 @@ use grandstand_core::record::{
     HeldEnd, Policy, Record, Retract, RetractTarget, Room, RoomState, Score, ScoreKind, ScoreState, Source, Tally,
     Verdict, Won,
 };
+use grandstand_core::regions::Region;
 use grandstand_core::reports::Report;
 use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::sampler::switch::Sampling;
@@ -335,6 +337,7 @@ fn settings() -> impl Strategy<Value = Body> {
                         emote_only: asks.1,
                         members_only: asks.2,
                         pin_ends: asks.3,
+                        blackout_regions: if flags.0 { vec![] } else { ["DE", "GB-SCT"].map(region).into() },
                         version: n.7,
                     }
                     .into(),
@@ -345,6 +348,19 @@ fn settings() -> impl Strategy<Value = Body> {
 
 fn msg_id() -> impl Strategy<Value = ClientMsgId> {
     "[!-~]{1,20}".prop_map(|t| ClientMsgId::parse(&t).unwrap())
+}
+
+fn region(text: &str) -> Region {
+    Region::parse(text).unwrap()
+}
+
+fn revoked() -> impl Strategy<Value = Revoked> {
+    let name = "[!-~]{1,256}";
+    prop_oneof![
+        user().prop_map(Revoked::User),
+        name.prop_map(|name| Revoked::Session(name.into())),
+        name.prop_map(|name| Revoked::Key(name.into())),
+    ]
 }
 
 fn tally() -> impl Strategy<Value = Body> {
@@ -376,6 +392,9 @@ fn body() -> impl Strategy<Value = Body> {
         gift(),
         banner(),
         event_id().prop_map(Body::BannerEnd),
+        (revoked(), wall()).prop_map(|(what, until)| Body::Revoke(what, until)),
+        revoked().prop_map(Body::RevokeEnd),
+        option::of(wall()).prop_map(Body::Outage),
         combo(),
         retract(),
         config(),

@@ -194,6 +194,7 @@ impl Owner {
             Command::Banner(_) | Command::BannerEnd { .. } => {}
             Command::SiteBan { .. } | Command::SiteUnban { .. } => {}
             Command::Report(report) => self.check_report(report)?,
+            Command::Revoke { .. } | Command::RevokeEnd { .. } | Command::Outage { .. } => {}
             Command::Ban { room, .. }
             | Command::Unban { room, .. }
             | Command::Retract { room, .. }

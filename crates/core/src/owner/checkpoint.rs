@@ -3,6 +3,7 @@
 //! A room's checkpoint is its whole view, and the view knows how far it has read, so a record that both the checkpoint and
 //! the tail hold is taken in once. Keys are not in it: they are read again from the last ten minutes of the log.
 
+use crate::access::Access;
 use crate::banners::Site;
 use crate::ids::{EpochSpan, Position};
 use crate::likes::Counted;
@@ -22,6 +23,7 @@ pub struct LogCheckpoint {
     /// Each sender of likes with its last frame that is counted, senders in order.
     pub senders: Vec<(u64, Counted)>,
     pub site: Site,
+    pub access: Access,
 }
 
 /// One room at the log checkpoint's position.
@@ -40,6 +42,7 @@ impl Owner {
             ts: self.ts,
             senders,
             site: self.site.clone(),
+            access: self.access.clone(),
         };
         let changed = self.order.values().filter_map(|&at| {
             let slot = &mut self.slots[at];

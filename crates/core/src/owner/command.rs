@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::access::Revoked;
 use crate::ids::EventId;
 use crate::names::{ClientMsgId, RoomId, UserId};
 use crate::record::{Audit, Ban, Gift, RetractTarget};
@@ -26,11 +27,26 @@ pub enum Command {
         by: UserId,
         id: EventId,
     },
+    /// Tokens are not taken any more for so long, or are again.
+    Revoke {
+        by: UserId,
+        what: Revoked,
+        lasts: Duration,
+    },
+    RevokeEnd {
+        by: UserId,
+        what: Revoked,
+    },
+    /// No new tokens can be had for so long; `None`: they can again.
+    Outage {
+        by: UserId,
+        lasts: Option<Duration>,
+    },
     /// Creates the room when it is not there yet. `if_version`: the version the change was made against, any when `None`;
     /// 0 = the room must not be there.
     PutRoom {
         room: RoomId,
-        change: RoomChange,
+        change: Box<RoomChange>,
         if_version: Option<u64>,
     },
     /// With a purge, what the user said in the time before it is taken back.

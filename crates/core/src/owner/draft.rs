@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
+use crate::access::Access;
 use crate::banners::Site;
 use crate::ids::{Epoch, EventId, Seq};
 use crate::names::{Key, RoomId, UserId};
@@ -35,6 +36,8 @@ pub(super) struct Draft {
     pub retracts: BTreeMap<(usize, EventId), EventId>,
     /// The site's banners, once this batch asked for them.
     pub site: Option<Site>,
+    /// What is said of tokens, the same.
+    pub access: Option<Access>,
     /// Winners of wide rooms in this batch, in order, and by what they were said under.
     pub winners: Vec<(usize, Standing)>,
     /// What of shadow-banned users stands in it, as it was said.

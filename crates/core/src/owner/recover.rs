@@ -29,6 +29,9 @@ impl Owner {
         if planted(94) {
             self.site.bans = Arc::default();
         }
+        if !planted(81) {
+            self.access = checkpoint.access;
+        }
     }
 
     /// Takes one room from a checkpoint.
@@ -97,6 +100,7 @@ impl Owner {
                 self.take_from_window(at, &RetractTarget::User(ban.user.clone()));
             }
         }
+        self.access.take(record);
         let Some(room) = &record.room else { return };
         let at = self.slot_of(room);
         if keys {

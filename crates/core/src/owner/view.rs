@@ -276,6 +276,7 @@ impl RoomView {
             Body::Banner(_) | Body::BannerEnd(_) | Body::SiteBan(_) | Body::SiteUnban(_) | Body::Blocked(_) => {}
             Body::Held(_) => drop(Arc::make_mut(&mut self.held).insert(id, record.clone())),
             Body::HeldEnd(end) => drop(Arc::make_mut(&mut self.held).remove(&end.held)),
+            Body::Revoke(..) | Body::RevokeEnd(_) | Body::Outage(_) => {}
         }
     }
 

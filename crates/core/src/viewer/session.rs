@@ -46,6 +46,8 @@ pub enum TokenFault {
     Expired,
     /// Not ours, not readable, or not for this room.
     Bad,
+    /// It cannot be said yet.
+    Unsure,
 }
 
 /// How a connection begins.
@@ -192,6 +194,7 @@ pub enum Close {
     NotAllowed = 4003,
     TokenExpired = 4101,
     TooMany = 4129,
+    NotReady = 4153,
 }
 
 impl Close {
@@ -372,6 +375,19 @@ impl Session {
         self.rooms.remove(room);
     }
 
+    /// The token ends at another time than it says: an outage was declared or is over. A voice that was lost is back if that is
+    /// later than now was.
+    pub fn ends(&mut self, at: Wall) {
+        let Some(pass) = &mut self.pass else { return };
+        let exp = Wall(at.0.saturating_sub(EXPIRY_GRACE.as_millis() as u64));
+        if pass.exp != exp {
+            pass.spent &= exp < pass.exp;
+            pass.exp = exp;
+            // It could not be renewed, or it need not be yet.
+            pass.warn_before = None;
+        }
+    }
+
     /// Whether every room of the connection may be watched without a token.
     pub fn set_anonymous_view(&mut self, allowed: bool) {
         self.anonymous_view = allowed;
@@ -398,6 +414,7 @@ impl Session {
         match credential {
             Err(TokenFault::Expired) => return self.close(Close::TokenExpired),
             Err(TokenFault::Bad) => return self.close(Close::NotAllowed),
+            Err(TokenFault::Unsure) => return self.close(Close::NotReady),
             Ok(None) if !self.anonymous_view => return self.close(Close::NotAllowed),
             Ok(credential) => self.pass = credential.map(|credential| Pass::new(credential, rng)),
         }

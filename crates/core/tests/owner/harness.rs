@@ -213,7 +213,7 @@ impl Harness {
     }
 
     fn put(&mut self, room: RoomId, change: RoomChange) {
-        self.submit(Command::PutRoom { room, change, if_version: None });
+        self.submit(Command::PutRoom { room, change: change.into(), if_version: None });
     }
 
     fn step(&mut self, step: &Step) -> Result<(), Broken> {
@@ -638,6 +638,7 @@ impl Harness {
                 }
                 // No room of these scripts holds.
                 Body::Held(_) | Body::HeldEnd(_) => return Err(format!("{id:?} was held")),
+                Body::Revoke(..) | Body::RevokeEnd(_) | Body::Outage(_) => {}
             }
         }
         for view in self.owner.rooms() {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use grandstand_core::access::{Access, Revoked, Term};
 use grandstand_core::banners::{Site, Standing};
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Pseq, Revision, Seq};
 use grandstand_core::likes::Counted;
@@ -14,6 +15,7 @@ use grandstand_core::record::{
     HeldEnd, Policy, Record, Retract, RetractTarget, Room, RoomState, Score, ScoreKind, ScoreState, Source, Tally,
     Verdict, Won,
 };
+use grandstand_core::regions::Region;
 use grandstand_core::rng::Rng;
 use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::time::Wall;
@@ -130,6 +132,7 @@ fn body(rng: &mut Rng) -> Body {
             (room.unique_comment, room.emote_only) = (rng.chance(1, 2), rng.chance(1, 2));
             room.members_only = rng.chance(1, 2).then(|| "vip".into());
             room.pin_ends = (0..rng.below(3)).map(|_| (id(rng), Wall(number(rng) >> 12))).collect();
+            room.blackout_regions = (0..rng.below(3)).filter_map(|_| Region::parse("GB-SCT")).collect();
             room.sampling.cap = rng.chance(1, 2).then(|| rng.below(100) as u32);
             room.sampling.rate = rng.below(1 << 32) as u32;
             room.sampling.weights.badges = (0..rng.below(3)).map(|_| ("vip".into(), rng.below(9) as u32)).collect();
@@ -149,7 +152,12 @@ fn body(rng: &mut Rng) -> Body {
             senders: vec![(number(rng), number(rng))],
         }),
         13 => Body::Banner(banner(rng)),
-        14 => Body::BannerEnd(id(rng)),
+        14 => match rng.below(4) {
+            0 => Body::BannerEnd(id(rng)),
+            1 => Body::Revoke(revoked(rng), Wall(number(rng) >> 12)),
+            2 => Body::RevokeEnd(revoked(rng)),
+            _ => Body::Outage(rng.chance(1, 2).then(|| Wall(number(rng) >> 12))),
+        },
         15 => Body::Combo(ComboUpdate {
             first: id(rng),
             display: "Ada".into(),
@@ -181,6 +189,14 @@ fn body(rng: &mut Rng) -> Body {
 fn bare(text: String) -> Comment {
     let (display, rule) = ("Ada".into(), Some("block: x".into()));
     Comment { display, badges: [].into(), text: text.into(), reply_to: None, won: None, rule, shadowed: false }
+}
+
+fn revoked(rng: &mut Rng) -> Revoked {
+    match rng.below(3) {
+        0 => Revoked::User(user(rng)),
+        1 => Revoked::Session("s-7".into()),
+        _ => Revoked::Key("idp-2026".into()),
+    }
 }
 
 fn banner(rng: &mut Rng) -> Banner {
@@ -338,7 +354,13 @@ pub fn generate_checkpoint(rng: &mut Rng) -> Vec<u8> {
             site.active.insert(id(rng), standing);
             site.recent.push_back((Wall(number(rng) >> 12), RoomId::parse("a").expect("a room")));
         }
-        encode_log(&LogCheckpoint { position, ts: Wall(number(rng) >> 12), epochs, senders, site }, &mut out);
+        let mut access = Access::default();
+        if rng.chance(1, 2) {
+            let term = |rng: &mut Rng| Term { since: Wall(number(rng) >> 12), until: Wall(number(rng) >> 12) };
+            access.revoked.insert(revoked(rng), term(rng));
+            access.outage = rng.chance(1, 2).then(|| term(rng));
+        }
+        encode_log(&LogCheckpoint { position, ts: Wall(number(rng) >> 12), epochs, senders, site, access }, &mut out);
         return out;
     }
     let room = RoomId::parse("a").expect("a room");

@@ -6,10 +6,12 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::{Arc, RwLock};
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use grandstand_core::access::Revoked;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;
@@ -18,9 +20,40 @@ use super::files;
 use super::token::Claims;
 
 /// Larger key set files are refused.
-const JWKS_BYTES_MAX: u64 = 64 * 1024;
+pub const JWKS_BYTES_MAX: u64 = 64 * 1024;
 /// The key made in the data folder.
 pub const OWN_KID: &str = "own";
+
+/// A `kid` this process was ever told of, in two bytes: every stream's identity carries one. 0 is none.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct KeyName(u16);
+
+/// All of them, in the order they came. Key sets hold a handful and change every few months.
+static NAMES: RwLock<Vec<Arc<str>>> = RwLock::new(Vec::new());
+
+impl KeyName {
+    /// Errors: `None` when it is empty, longer than 256 bytes or holds control characters, or after 65 535 of them.
+    pub fn of(kid: &str) -> Option<KeyName> {
+        if !Revoked::is_name(kid) {
+            return None;
+        }
+        let mut names = NAMES.write().expect("no holder of this lock can panic");
+        let at = names.iter().position(|name| **name == *kid).unwrap_or_else(|| {
+            if names.len() < usize::from(u16::MAX) {
+                names.push(kid.into());
+            }
+            names.len() - 1
+        });
+        (*names[at] == *kid).then(|| KeyName(at as u16 + 1))
+    }
+
+    /// Empty for none.
+    pub fn text(self) -> Arc<str> {
+        let names = NAMES.read().expect("no holder of this lock can panic");
+        let at = usize::from(self.0).checked_sub(1);
+        at.and_then(|at| names.get(at)).cloned().unwrap_or_default()
+    }
+}
 
 /// The key tokens are signed with: made in the data folder at first start.
 pub struct SigningKey {
@@ -44,8 +77,12 @@ impl SigningKey {
 
     /// A signed token.
     pub fn mint(&self, claims: &Claims) -> String {
+        self.sign_text(&serde_json::to_string(claims).expect("claims are plain data"))
+    }
+
+    /// A token that says exactly this, whatever it is.
+    pub fn sign_text(&self, claims: &str) -> String {
         let header = format!(r#"{{"alg":"EdDSA","kid":"{OWN_KID}","typ":"JWT"}}"#);
-        let claims = serde_json::to_vec(claims).expect("claims are plain data");
         let mut token = URL_SAFE_NO_PAD.encode(header);
         token.push('.');
         URL_SAFE_NO_PAD.encode_string(claims, &mut token);
@@ -58,6 +95,7 @@ impl SigningKey {
     pub(super) fn verifying_key(&self) -> TrustedKey {
         TrustedKey {
             kid: OWN_KID.to_owned(),
+            name: KeyName::of(OWN_KID).expect("it is a name, and the first"),
             algorithm: Algorithm::EdDSA,
             key: DecodingKey::from_ed_der(self.pair.public_key().as_ref()),
             own: true,
@@ -69,6 +107,7 @@ impl SigningKey {
 #[derive(Clone)]
 pub struct TrustedKey {
     pub(super) kid: String,
+    pub(super) name: KeyName,
     pub(super) algorithm: Algorithm,
     pub(super) key: DecodingKey,
     /// Made here: only such a key signs guests.
@@ -81,7 +120,7 @@ pub enum KeyFault {
     Algorithm(String),
     #[error("the public key is not a PEM public key for its algorithm")]
     Pem,
-    #[error("kid is empty or longer than 256 bytes")]
+    #[error("kid is empty, longer than 256 bytes or no plain text")]
     Kid,
     #[error("the RSA key is shorter than 2 048 bits")]
     Weak,
@@ -98,9 +137,7 @@ pub enum KeyFault {
 impl TrustedKey {
     /// A key from the configuration.
     pub fn from_pem(kid: &str, algorithm: &str, pem: &[u8]) -> Result<TrustedKey, KeyFault> {
-        if kid.is_empty() || kid.len() > 256 {
-            return Err(KeyFault::Kid);
-        }
+        let name = KeyName::of(kid).ok_or(KeyFault::Kid)?;
         let bad = |_| KeyFault::Pem;
         let (algorithm, key) = match algorithm {
             "RS256" => (Algorithm::RS256, DecodingKey::from_rsa_pem(pem).map_err(bad)?),
@@ -117,15 +154,13 @@ impl TrustedKey {
             Algorithm::EdDSA if n_bytes != 32 => return Err(KeyFault::Pem),
             _ => {}
         }
-        Ok(TrustedKey { kid: kid.to_owned(), algorithm, key, own: false })
+        Ok(TrustedKey { kid: kid.to_owned(), name, algorithm, key, own: false })
     }
 
     fn from_jwk(jwk: &Jwk) -> Result<TrustedKey, KeyFault> {
         let kid = jwk.common.key_id.clone().unwrap_or_default();
         let unusable = |why| KeyFault::Unusable(kid.clone(), why);
-        if kid.is_empty() || kid.len() > 256 {
-            return Err(KeyFault::Kid);
-        }
+        let name = KeyName::of(&kid).ok_or(KeyFault::Kid)?;
         if jwk.common.public_key_use.as_ref().is_some_and(|u| *u != PublicKeyUse::Signature) {
             return Err(unusable("its use is not sig"));
         }
@@ -145,7 +180,7 @@ impl TrustedKey {
             }
         }
         let key = DecodingKey::from_jwk(jwk).map_err(|_| unusable("its numbers are malformed"))?;
-        Ok(TrustedKey { kid, algorithm, key, own: false })
+        Ok(TrustedKey { kid, name, algorithm, key, own: false })
     }
 }
 
@@ -161,6 +196,72 @@ pub fn parse_jwks(bytes: &[u8]) -> Result<Vec<TrustedKey>, KeyFault> {
     }
     let set: Set = serde_json::from_slice(bytes).map_err(|_| KeyFault::NotJwks)?;
     set.keys.iter().map(TrustedKey::from_jwk).collect()
+}
+
+/// Reads a JWKS document of somebody else's: what cannot verify tokens (keys for encryption, other curves) is passed over and said.
+/// Errors: no key in it can be used.
+pub fn parse_published(bytes: &[u8]) -> Result<Vec<TrustedKey>, KeyFault> {
+    if bytes.len() as u64 > JWKS_BYTES_MAX {
+        return Err(KeyFault::NotJwks);
+    }
+    #[derive(Deserialize)]
+    struct Set {
+        keys: Vec<serde_json::Value>,
+    }
+    let set: Set = serde_json::from_slice(bytes).map_err(|_| KeyFault::NotJwks)?;
+    let read = |value| serde_json::from_value::<Jwk>(value).map_err(|_| KeyFault::NotJwks);
+    let (good, bad): (Vec<_>, Vec<_>) = set
+        .keys
+        .into_iter()
+        .map(|value| read(value).and_then(|jwk| TrustedKey::from_jwk(&jwk)))
+        .partition(Result::is_ok);
+    let mut bad =
+        bad.into_iter().filter_map(Result::err).inspect(|why| tracing::debug!(%why, "a published key is passed over"));
+    let first = bad.next();
+    bad.for_each(drop);
+    let good: Vec<TrustedKey> = good.into_iter().filter_map(Result::ok).collect();
+    if good.is_empty() { Err(first.unwrap_or(KeyFault::NotJwks)) } else { Ok(good) }
+}
+
+/// Which algorithms' keys are believed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Algorithms(u8);
+
+impl Default for Algorithms {
+    fn default() -> Algorithms {
+        Algorithms(0b111)
+    }
+}
+
+impl Algorithms {
+    const ALL: [(&'static str, Algorithm); 3] =
+        [("EdDSA", Algorithm::EdDSA), ("ES256", Algorithm::ES256), ("RS256", Algorithm::RS256)];
+
+    /// Errors: `None` for an empty list, and for a name that is not EdDSA, ES256 or RS256.
+    pub fn of(names: &[String]) -> Option<Algorithms> {
+        let bit = |name: &String| Algorithms::ALL.iter().position(|(known, _)| known == name).map(|at| 1 << at);
+        let bits = names.iter().map(bit).collect::<Option<Vec<u8>>>()?;
+        let all = bits.into_iter().fold(0, |all, bit| all | bit);
+        (all != 0).then_some(Algorithms(all))
+    }
+
+    pub(super) fn has(self, algorithm: Algorithm) -> bool {
+        Algorithms::ALL.iter().enumerate().any(|(at, (_, known))| *known == algorithm && self.0 & 1 << at != 0)
+    }
+}
+
+impl TrustedKey {
+    /// Whether a list of algorithms has this key's.
+    pub fn is_of(&self, algorithms: Algorithms) -> bool {
+        algorithms.has(self.algorithm)
+    }
+    pub fn kid(&self) -> &str {
+        &self.kid
+    }
+    /// Whether the key signed the message; `signature` in base64url, as a token has it.
+    pub(super) fn signed(&self, message: &[u8], signature: &str) -> bool {
+        jsonwebtoken::crypto::verify(signature, message, &self.key, self.algorithm).unwrap_or(false)
+    }
 }
 
 /// All keys there are. Errors: a key that cannot be used, or two of one name.
@@ -191,7 +292,51 @@ mod tests {
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     use serde_json::{Value, json};
 
-    use super::{KeyFault, TrustedKey, parse_jwks};
+    use super::{KeyFault, TrustedKey, parse_jwks, parse_published};
+
+    /// The vectors' own format is told in their files.
+    #[test]
+    fn a40_signatures_hold_exactly_where_wycheproof_says_so() {
+        let unhex = |text: &str| -> Vec<u8> {
+            let digits: Vec<u8> =
+                text.bytes().filter(|b| *b != b'-').map(|b| (b as char).to_digit(16).unwrap() as u8).collect();
+            digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
+        };
+        for (name, text, n_valid, n_all) in [
+            ("ed25519", include_str!("vectors/ed25519.txt"), 88, 151),
+            ("p256", include_str!("vectors/p256.txt"), 173, 262),
+            ("rsa2048", include_str!("vectors/rsa2048.txt"), 9, 63),
+        ] {
+            let (mut key, mut n) = (None, [0, 0]);
+            for line in text.lines().filter(|line| !line.starts_with('#')) {
+                if let Some(members) = line.strip_prefix("key ") {
+                    let mut jwk: Value = serde_json::from_str(members).unwrap();
+                    jwk["kid"] = json!("k");
+                    key = parse_jwks(json!({"keys": [jwk]}).to_string().as_bytes()).unwrap().pop();
+                    continue;
+                }
+                let mut words = line.splitn(4, ' ');
+                let mut word = || words.next().unwrap();
+                let (valid, message, signature, what) = (word() == "valid", unhex(word()), unhex(word()), word());
+                let holds = key.as_ref().unwrap().signed(&message, &URL_SAFE_NO_PAD.encode(&signature));
+                assert_eq!(holds, valid, "{name}: {what}");
+                n[usize::from(valid)] += 1;
+            }
+            assert_eq!((n[1], n[0] + n[1]), (n_valid, n_all), "{name}: as many as there are");
+        }
+    }
+
+    #[test]
+    fn a_published_set_is_taken_without_what_cannot_verify_tokens() {
+        let good = json!({"kty": "OKP", "crv": "Ed25519", "kid": "good", "x": URL_SAFE_NO_PAD.encode([1; 32])});
+        let encrypts =
+            json!({"kty": "RSA", "use": "enc", "kid": "b", "n": URL_SAFE_NO_PAD.encode([1; 256]), "e": "AQAB"});
+        let odd = json!({"kty": "of another world", "kid": "c"});
+        let set = |keys: Value| parse_published(json!({"keys": keys}).to_string().as_bytes());
+        let kept = set(json!([encrypts, good, odd])).unwrap();
+        assert_eq!(kept.iter().map(TrustedKey::kid).collect::<Vec<_>>(), ["good"]);
+        assert!(set(json!([encrypts])).is_err() && set(json!([])).is_err(), "one at least");
+    }
 
     #[test]
     fn keys_that_could_not_verify_safely_are_refused_at_start() {

@@ -25,6 +25,8 @@ use grandstand_core::names::RoomId;
 use grandstand_core::time::Wall;
 use serde::{Deserialize, Serialize};
 
+use super::board::{Board, Word};
+use super::keys::KeyName;
 use super::token::Claims;
 use super::{Identity, files};
 
@@ -45,6 +47,8 @@ pub enum Fault {
     Spent,
     #[error("too many streams were opened by ticket")]
     Full,
+    #[error("the token it was sold for is revoked")]
+    Revoked { by_key: bool },
 }
 
 /// Names a ticket's stub, to be given back when its stream ends.
@@ -64,6 +68,7 @@ pub struct Tickets {
     stubs: Mutex<HashMap<StubId, Stub>>,
     /// Where several processes take tickets: a file for each torn one, in a folder they share.
     torn: Option<Folder>,
+    board: Arc<Board>,
 }
 
 struct Folder {
@@ -84,6 +89,9 @@ struct Body {
     sold: u64,
     stub: String,
     claims: Claims,
+    /// The `kid` of the token it was sold for.
+    #[serde(default)]
+    key: String,
 }
 
 impl Tickets {
@@ -91,7 +99,7 @@ impl Tickets {
         // The secret signs tickets only, and says so, so that another use of it could never be taken for one.
         let derived = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), b"grandstand ticket v1");
         let key = hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref());
-        Tickets { key, started, stubs: Mutex::new(HashMap::new()), torn: None }
+        Tickets { key, started, stubs: Mutex::new(HashMap::new()), torn: None, board: Arc::default() }
     }
 
     /// One of several processes that take the same tickets. The first to make a ticket's file in `folder` tears it.
@@ -103,6 +111,11 @@ impl Tickets {
         Ok(Tickets { torn, ..Tickets::new(secret, started) })
     }
 
+    /// With what the log says of tokens; without it nothing is said.
+    pub fn with_board(self, board: Arc<Board>) -> Tickets {
+        Tickets { board, ..self }
+    }
+
     /// A ticket for `room`, in the name of a verified token's claims.
     pub fn sell(&self, identity: &Identity, room: &RoomId, now: Wall) -> String {
         let body = Body {
@@ -110,6 +123,7 @@ impl Tickets {
             sold: now.0,
             stub: URL_SAFE_NO_PAD.encode(files::random::<12>()),
             claims: claims_of(identity),
+            key: identity.key.text().to_string(),
         };
         let body = serde_json::to_vec(&body).expect("a ticket is plain data");
         let tag = hmac::sign(&self.key, &body);
@@ -124,12 +138,16 @@ impl Tickets {
         if body.room != room.as_str() {
             return Err(Fault::OtherRoom);
         }
-        let identity = Arc::new(body.claims.identity().map_err(|_| Fault::Forged)?);
+        let mut identity = body.claims.identity().map_err(|_| Fault::Forged)?;
+        identity.key = KeyName::of(&body.key).unwrap_or_default();
         let stub_id =
             StubId(URL_SAFE_NO_PAD.decode(&body.stub).ok().and_then(|b| b.try_into().ok()).ok_or(Fault::Forged)?);
-        if now > identity.ends_at() {
-            return Err(Fault::Spent);
-        }
+        let identity = match self.board.judge(&identity, now) {
+            Word::Stays => Arc::new(identity),
+            Word::Late(late) => Arc::from(late),
+            Word::Expired => return Err(Fault::Spent),
+            Word::Revoked { by_key } => return Err(Fault::Revoked { by_key }),
+        };
         let sold = Wall(body.sold);
         let mut stubs = self.stubs.lock().expect("no holder of the stubs can panic");
         match stubs.get_mut(&stub_id) {
@@ -280,10 +298,11 @@ fn claims_of(identity: &Identity) -> Claims {
         follows: Some(identity.follows().iter().map(|u| u.as_str().to_owned()).collect()),
         roles: Some(roles.collect()),
         exp: identity.exp.0 / 1000,
-        iat: None,
+        iat: (identity.issued != 0).then_some(u64::from(identity.issued)),
         nbf: None,
         iss: None,
         aud: None,
+        sid: identity.more.as_ref().and_then(|more| more.session.as_deref()).map(str::to_owned),
     }
 }
 

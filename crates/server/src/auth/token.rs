@@ -8,18 +8,22 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use grandstand_core::access::Revoked;
 use grandstand_core::names::UserId;
 use grandstand_core::time::Wall;
 use grandstand_wire::limits::BADGE_BYTES_MAX;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::keys::{KeyFault, SigningKey, TrustedKey, load_keys};
+use super::board::{Board, Word};
+use super::key_set::{Found, KeySet};
+use super::keys::{Algorithms, KeyFault, KeyName, SigningKey, TrustedKey, load_keys};
 use super::remembered::{Remembered, TokenHash};
 use super::{GUEST_PREFIX, Identity, LEEWAY, More, Role, Roles, RoomPattern, display_name, files};
 use crate::metrics::{Metrics, add};
@@ -49,6 +53,12 @@ pub enum AuthFault {
     Expired,
     #[error("the token is not valid yet")]
     NotYet,
+    /// Its key may be in a newer set, which is being fetched: it may be good in a moment.
+    #[error("the token's key is not known here yet")]
+    Unsure,
+    /// `by_key`: all of its key are; its holder may come with another.
+    #[error("the token is revoked")]
+    Revoked { by_key: bool },
 }
 
 /// What a token says, as it stands in it. Seconds since 1970 UTC.
@@ -74,6 +84,9 @@ pub struct Claims {
     pub iss: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "audience")]
     pub aud: Option<Vec<String>>,
+    /// The session it belongs to, by which it can be revoked.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "typed")]
+    pub sid: Option<String>,
 }
 
 impl Claims {
@@ -91,6 +104,7 @@ impl Claims {
             nbf: None,
             iss: None,
             aud: None,
+            sid: None,
         }
     }
 
@@ -117,15 +131,22 @@ impl Claims {
             Some(_) => Some(list(&self.rooms, 128, "rooms", RoomPattern::parse)?.into()),
             None => None,
         };
-        let says_more = !badges.is_empty() || rooms.is_some() || !follows.is_empty();
-        let more = says_more.then(|| Box::new(More { badges: badges.into(), rooms, follows: follows.into() }));
+        let session = match &self.sid {
+            Some(sid) if !Revoked::is_name(sid) => return Err(AuthFault::Claim("sid")),
+            sid => sid.as_deref().map(Box::from),
+        };
+        let says_more = !badges.is_empty() || rooms.is_some() || !follows.is_empty() || session.is_some();
+        let more = More { badges: badges.into(), rooms, follows: follows.into(), session, late_until: None };
+        let more = says_more.then(|| Box::new(more));
         let roles = match &self.roles {
             Some(_) => Roles::of(&list(&self.roles, 16, "roles", Role::parse)?),
             None => Roles::of(&[Role::Publisher]),
         };
         // Beyond the year 9999 a time is a mistake, and times 1 000 it must stay far from overflow.
         let exp = (self.exp <= 253_402_300_799).then(|| Wall(self.exp * 1000)).ok_or(AuthFault::Claim("exp"))?;
-        Ok(Identity { user, name, more, roles, exp, token: TokenHash::default() })
+        let issued = u32::try_from(self.iat.unwrap_or(0)).unwrap_or(u32::MAX);
+        let key = KeyName::default();
+        Ok(Identity { user, name, more, roles, exp, issued, key, token: TokenHash::default() })
     }
 }
 
@@ -138,6 +159,13 @@ pub struct Verifier {
     keys: RwLock<Arc<HashMap<String, TrustedKey>>>,
     reloaded: Mutex<Wall>,
     remembered: Mutex<Remembered>,
+    board: Arc<Board>,
+    /// Keys that an identity provider publishes at an address, and of which of its states tokens are remembered.
+    key_set: Option<Arc<KeySet>>,
+    remembered_of: AtomicU64,
+    /// Names of keys that are not believed, whoever publishes them.
+    denied: Vec<String>,
+    algorithms: Algorithms,
     metrics: Arc<Metrics>,
 }
 
@@ -163,18 +191,39 @@ impl Verifier {
             keys: RwLock::new(Arc::new(keys)),
             reloaded: Mutex::new(Wall(0)),
             remembered: Mutex::default(),
+            board: Arc::default(),
+            key_set: None,
+            remembered_of: AtomicU64::new(0),
+            denied: Vec::new(),
+            algorithms: Algorithms::default(),
             metrics,
         })
     }
 
+    /// With keys that are published at an address.
+    pub fn with_key_set(self, key_set: Option<Arc<KeySet>>) -> Verifier {
+        Verifier { key_set, ..self }
+    }
+
+    /// Believing no key of these names, and none of another algorithm.
+    pub fn with_rules(self, denied: Vec<String>, algorithms: Algorithms) -> Verifier {
+        Verifier { denied, algorithms, ..self }
+    }
+
+    /// With what the log says of tokens; without it nothing is said.
+    pub fn with_board(self, board: Arc<Board>) -> Verifier {
+        Verifier { board, ..self }
+    }
+
     /// Checks a token and returns who it is for.
     ///
-    /// Units: `now` is wall time; `exp` has 30 s of leeway.
+    /// Units: `now` is wall time; `exp` has 30 s of leeway, and more while an outage is declared.
     /// Errors: why it is refused; never panics whatever the bytes.
     pub fn verify(&self, token: &str, now: Wall) -> Result<Arc<Identity>, AuthFault> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(AuthFault::TooLarge);
         }
+        self.forget_if_keys_changed();
         let hash = TokenHash::of(token);
         let (found, age) = {
             let mut remembered = self.remembered();
@@ -182,13 +231,30 @@ impl Verifier {
         };
         if let Some(identity) = found {
             add(&self.metrics.tokens_cached, 1);
-            return if now <= identity.ends_at() { Ok(identity) } else { Err(AuthFault::Expired) };
+            // The set it was verified by may be too old by now.
+            self.key(Some(&identity.key.text()), now)?;
+            return self.hold(identity, now);
         }
         let identity = Arc::new(Identity { token: hash, ..self.read(token, now)? });
         add(&self.metrics.tokens_checked, 1);
         // A key that is withdrawn meanwhile must not leave a token behind.
         self.remembered().insert_of(age, identity.clone());
-        Ok(identity)
+        self.hold(identity, now)
+    }
+
+    /// Holds a token that is signed well against the time and the board.
+    fn hold(&self, identity: Arc<Identity>, now: Wall) -> Result<Arc<Identity>, AuthFault> {
+        match self.board.judge(&identity, now) {
+            Word::Stays => Ok(identity),
+            Word::Late(late) => Ok(Arc::from(late)),
+            Word::Expired => Err(AuthFault::Expired),
+            Word::Revoked { by_key } => Err(AuthFault::Revoked { by_key }),
+        }
+    }
+
+    /// What the log says of tokens.
+    pub fn board(&self) -> &Board {
+        &self.board
     }
 
     fn remembered(&self) -> MutexGuard<'_, Remembered> {
@@ -206,18 +272,17 @@ impl Verifier {
         decode(signature)?;
         let header: Header = serde_json::from_slice(&header).map_err(|_| AuthFault::Malformed)?;
         header.check()?;
-        let key = self.key(header.kid.as_deref(), now).ok_or(AuthFault::UnknownKey)?;
+        let key = self.key(header.kid.as_deref(), now)?;
         if header.alg != format!("{:?}", key.algorithm) {
             return Err(AuthFault::Algorithm);
         }
         let message = &token.as_bytes()[..head.len() + 1 + body.len()];
-        match jsonwebtoken::crypto::verify(signature, message, &key.key, key.algorithm) {
-            Ok(true) => {}
-            Ok(false) | Err(_) => return Err(AuthFault::Signature),
+        if !key.signed(message, signature) {
+            return Err(AuthFault::Signature);
         }
         // Nothing of the payload is looked at before this line.
         let claims: Claims = serde_json::from_slice(&payload).map_err(|e| AuthFault::Claim(claim_at_fault(&e)))?;
-        let identity = claims.identity()?;
+        let identity = Identity { key: key.name, ..claims.identity()? };
         if identity.is_guest() && !key.own {
             return Err(AuthFault::Claim("sub"));
         }
@@ -229,7 +294,7 @@ impl Verifier {
         if claims.nbf.is_some_and(|t| t > soon) || claims.iat.is_some_and(|t| t > soon) {
             return Err(AuthFault::NotYet);
         }
-        if now > identity.ends_at() { Err(AuthFault::Expired) } else { Ok(identity) }
+        Ok(identity)
     }
 
     fn check_audience(&self, claims: &Claims) -> Result<(), AuthFault> {
@@ -244,16 +309,45 @@ impl Verifier {
     }
 
     /// The key of exactly this `kid`; without one, the only key there is.
-    fn key(&self, kid: Option<&str>, now: Wall) -> Option<TrustedKey> {
+    /// Errors: there is none, it is not believed any more, or a newer key set is just being fetched.
+    fn key(&self, kid: Option<&str>, now: Wall) -> Result<TrustedKey, AuthFault> {
+        if kid.is_some_and(|kid| self.denied.iter().any(|denied| denied == kid)) {
+            return Err(AuthFault::Revoked { by_key: true });
+        }
         let find = || {
             let keys = self.keys.read().expect("no holder of the keys can panic").clone();
             match kid {
                 Some(kid) => keys.get(kid).cloned(),
-                None if keys.len() == 1 => keys.values().next().cloned(),
+                None if keys.len() == 1 && self.key_set.is_none() => keys.values().next().cloned(),
                 None => None,
             }
         };
-        find().or_else(|| if kid.is_some() && self.reload(now) { find() } else { None })
+        let found = match (find(), kid, &self.key_set) {
+            (Some(key), ..) => Some(key),
+            (None, Some(kid), Some(set)) => match set.find(kid, now) {
+                Found::Key(key) => Some(key),
+                Found::Unsure => return Err(AuthFault::Unsure),
+                Found::Unknown => None,
+            },
+            (None, Some(_), None) if self.reload(now) => find(),
+            _ => None,
+        };
+        let key = found.ok_or(AuthFault::UnknownKey)?;
+        if key.is_of(self.algorithms) || key.own { Ok(key) } else { Err(AuthFault::Algorithm) }
+    }
+
+    fn forget_if_keys_changed(&self) {
+        let Some(set) = &self.key_set else { return };
+        let generation = set.generation();
+        if self.remembered_of.swap(generation, Ordering::AcqRel) != generation {
+            // A withdrawn key's tokens must not live on here.
+            self.remembered().forget();
+        }
+    }
+
+    /// The keys that are published at an address.
+    pub fn key_set(&self) -> Option<&KeySet> {
+        self.key_set.as_deref()
     }
 
     /// Reads the key set file again, at most every 30 s. A file that became unreadable leaves the keys as they are.

@@ -87,13 +87,17 @@ impl From<Denied> for Problem {
         match denied {
             Denied::NeedsToken => Problem::new(ErrorCode::NoToken, "give a token: Authorization: Bearer"),
             Denied::NotAllowed => Problem::new(ErrorCode::NotAllowed, "the token does not reach this far"),
+            Denied::Blackout => Problem::new(ErrorCode::Blackout, "the room may not be shown where you are"),
         }
     }
 }
 
 impl From<AuthFault> for Problem {
     fn from(fault: AuthFault) -> Problem {
-        Problem::new(ErrorCode::BadToken, fault.to_string())
+        match fault {
+            AuthFault::Unsure => Problem::new(ErrorCode::NotReady, fault.to_string()).after(OVERLOADED),
+            fault => Problem::new(ErrorCode::BadToken, fault.to_string()),
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use axum::extract::{FromRequest, FromRequestParts, Query, RawPathParams};
 use bytes::Bytes;
 use grandstand_core::ids::Position;
 use grandstand_core::names::{RoomId, UserId};
+use grandstand_core::regions::Region;
 use grandstand_wire::codes::ErrorCode;
 use grandstand_wire::json::{self, Object, Value};
 use grandstand_wire::limits::HTTP_BODY_BYTES_MAX;
@@ -15,7 +16,7 @@ use http::{HeaderMap, Method, Request, header};
 
 use super::Control;
 use super::answer::Problem;
-use crate::auth::Identity;
+use crate::auth::{Identity, place};
 use crate::clock;
 
 /// One request, its path matched and its body read.
@@ -26,6 +27,8 @@ pub struct Ask {
     pub headers: HeaderMap,
     pub body: Bytes,
     pub peer: SocketAddr,
+    /// Where the client is, as its gateway says; `None`: nobody knows.
+    pub place: Option<Region>,
     params: Vec<(String, String)>,
     query: Vec<(String, String)>,
 }
@@ -52,7 +55,8 @@ impl<S: Send + Sync> FromRequest<S> for Ask {
             .map_err(|_| Problem::new(ErrorCode::TooLarge, "the body is above 64 KiB"))?;
         let peer = head.extensions.get::<SocketAddr>().copied().expect("every request comes with its peer");
         let path = head.uri.path().to_owned();
-        Ok(Ask { method: head.method, path, headers: head.headers, body, peer, params, query })
+        let place = head.headers.get(place::HEADER).and_then(|v| v.to_str().ok()).and_then(Region::parse);
+        Ok(Ask { method: head.method, path, headers: head.headers, body, peer, place, params, query })
     }
 }
 

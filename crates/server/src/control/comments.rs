@@ -30,9 +30,9 @@ use crate::link::ReadRefused;
 pub async fn post(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
     let room = ask.room()?;
     let who = ask.identity(&control)?;
-    // Only a guest's right to publish depends on the room; the others' is in their token.
+    // Only a guest's right to publish depends on the room, and that of a token which ran out; the others' is in their token.
     let settings = match &who {
-        Some(identity) if identity.is_guest() => control.settings(&room).await?,
+        Some(identity) if identity.is_guest() || identity.is_late() => control.settings(&room).await?,
         _ => Arc::new(Room::fresh("")),
     };
     auth::may_publish(who.as_deref(), &room, &settings)?;

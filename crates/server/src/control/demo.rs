@@ -248,7 +248,7 @@ impl Show {
             matches: Some(vec![self.match_id()]),
             ..RoomChange::default()
         };
-        let put = Command::PutRoom { room: self.room.clone(), change, if_version: None };
+        let put = Command::PutRoom { room: self.room.clone(), change: change.into(), if_version: None };
         if let Answer::Reject(reject) = self.shard.ask(put).await? {
             return Err(reject.into());
         }

@@ -11,7 +11,7 @@ use super::Shared;
 use super::answer::{Problem, json as answer_json};
 use super::ask::Ask;
 use crate::auth::token::Claims;
-use crate::auth::{self, door, ticket};
+use crate::auth::{self, door, permit, ticket};
 use crate::clock;
 use crate::link::Delay;
 
@@ -55,7 +55,8 @@ pub async fn ticket(State(control): State<Shared>, ask: Ask) -> Result<Response<
     let room = fields.need("room_id", RoomId::RULE, |v| v.as_str().and_then(RoomId::parse));
     fields.check(ErrorCode::BadField)?;
     let room = room.expect("checked");
-    auth::may_view(Some(&identity), &room, &*control.settings(&room).await?)?;
+    // Nobody is sold what would not be let in.
+    let _permit = permit::may_view(Some(&identity), ask.place, &room, &*control.settings(&room).await?)?;
     let body = json!({
         "ticket": control.deps.tickets.sell(&identity, &room, clock::wall()),
         "room_id": room.as_str(),

@@ -9,19 +9,29 @@ use axum::body::Body;
 use http::{Response, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
 
 use super::Control;
 use super::answer::json as answer_json;
+use crate::auth::certificate::Holder;
 
 const CONNECTIONS_MAX: usize = 32;
 const HEAD_BYTES_MAX: usize = 8 * 1024;
 const WAIT: Duration = Duration::from_secs(5);
 
+/// How the port is sealed, and who may ask.
+#[derive(Clone)]
+pub struct Sealed {
+    pub acceptor: TlsAcceptor,
+    /// Whose certificate is taken; empty: anyone's whom the authority vouches for.
+    pub clients: Arc<[Holder]>,
+}
+
 /// Serves until the runtime ends.
-pub async fn serve(control: Arc<Control>, listener: std::net::TcpListener) {
+pub async fn serve(control: Arc<Control>, listener: std::net::TcpListener, sealed: Option<Sealed>) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(fault) => return tracing::error!(%fault, "the internal address cannot be served"),
@@ -34,15 +44,24 @@ pub async fn serve(control: Arc<Control>, listener: std::net::TcpListener) {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let control = control.clone();
+        let (control, sealed) = (control.clone(), sealed.clone());
         tokio::spawn(async move {
-            let _ = tokio::time::timeout(WAIT, one(&control, stream)).await;
+            let _ = tokio::time::timeout(WAIT, accept(&control, stream, sealed)).await;
             drop(permit);
         });
     }
 }
 
-async fn one(control: &Control, mut stream: TcpStream) -> std::io::Result<()> {
+async fn accept(control: &Control, stream: TcpStream, sealed: Option<Sealed>) -> std::io::Result<()> {
+    let Some(Sealed { acceptor, clients }) = sealed else { return one(control, stream, true).await };
+    let stream = acceptor.accept(stream).await?;
+    let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let known = shown.is_some_and(|der| clients.is_empty() || clients.iter().any(|holder| holder.holds(der)));
+    one(control, stream, known).await
+}
+
+/// `known`: whoever asks is one of those who may.
+async fn one(control: &Control, mut stream: impl AsyncRead + AsyncWrite + Unpin, known: bool) -> std::io::Result<()> {
     let mut head = Vec::with_capacity(1024);
     let path = loop {
         if stream.read_buf(&mut head).await? == 0 || head.len() > HEAD_BYTES_MAX {
@@ -59,6 +78,7 @@ async fn one(control: &Control, mut stream: TcpStream) -> std::io::Result<()> {
         }
     };
     let response = match path.as_deref().map(|p| p.split('?').next().unwrap_or_default()) {
+        Some(_) if !known => answer_json(StatusCode::FORBIDDEN, &json!({"code": "not_allowed"})),
         Some("/metrics") => control.metrics_answer(),
         Some("/healthz/ready") => control.readiness(),
         Some("/healthz/live") => answer_json(StatusCode::OK, &json!({"live": true})),

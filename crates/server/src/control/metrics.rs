@@ -12,6 +12,7 @@ use grandstand_wire::codes::{CloseCode, ErrorCode};
 
 use super::{Control, gateways};
 use crate::admission::LOCAL;
+use crate::clock;
 use crate::kernel::{self, Taken};
 use crate::link::moderated::{ENDS, RULINGS, STATES};
 use crate::link::{Read, UNCOUNTED};
@@ -413,9 +414,31 @@ fn sockets(control: &Control, page: &mut Page) {
         "grandstand_auth_key_set_reads_total",
         COUNTER,
         "reads",
-        "Times the key set file was read, the start included.",
+        "Times the key set was read or fetched, the start included.",
         read(&m.key_set_reads),
     );
+    page.one(
+        "grandstand_auth_key_set_failures_total",
+        COUNTER,
+        "fetches",
+        "Fetches of the key set that came to nothing.",
+        read(&m.key_set_failures),
+    );
+    let now = clock::wall();
+    let age = control.deps.verifier.key_set().and_then(|set| set.age(now)).unwrap_or_default();
+    let help =
+        "How old the fetched key set is in the process with the log; above 86400 its keys do not hold. 0 without one.";
+    page.one("grandstand_auth_key_set_age_seconds", GAUGE, "seconds", help, age.as_secs());
+    let access = control.deps.verifier.board().read().at(now);
+    page.one(
+        "grandstand_auth_revocations",
+        GAUGE,
+        "revocations",
+        "Revocations that hold.",
+        access.revoked.len() as u64,
+    );
+    let help = "1 while an outage of the identity provider is declared.";
+    page.one("grandstand_auth_outage", GAUGE, "yes", help, u64::from(access.outage.is_some()));
     page.one("grandstand_gateway_ops_total", COUNTER, "operations", "Operations of clients.", read(&m.ops));
     page.one(
         "grandstand_gateway_ops_refused_total",

@@ -238,7 +238,7 @@ async fn change_room(
     change: RoomChange,
 ) -> Result<Response<Body>, Problem> {
     control.settings(&room).await?;
-    let command = Command::PutRoom { room: room.clone(), change, if_version: None };
+    let command = Command::PutRoom { room: room.clone(), change: change.into(), if_version: None };
     match control.operate(actor, what, &room, why, command).await? {
         Answer::Room { version, .. } => {
             Ok(answer_json(StatusCode::OK, &json!({"room_id": room.as_str(), "version": version})))

@@ -7,6 +7,7 @@ use grandstand_core::names::Key;
 use grandstand_core::owner::answer::Answer;
 use grandstand_core::owner::command::Command;
 use grandstand_core::record::{Audit, Policy, Room, RoomState};
+use grandstand_core::regions::Region;
 use grandstand_core::rooms::{Asks, RoomChange};
 use grandstand_core::sampler::switch::Sampling;
 use grandstand_core::sampler::{Preset, Weights};
@@ -24,11 +25,13 @@ use super::answer::{Problem, json as answer_json};
 use super::ask::{Ask, Fields};
 use super::gifts::is_currency;
 use super::{Control, Shared};
+use crate::auth::permit::{self, Permit};
 use crate::auth::{self, Identity};
+use crate::link::RoomDetail;
 use grandstand_core::names::RoomId;
 
 /// Settings of features that are not built: refused, not ignored.
-const NOT_BUILT: [&str; 4] = ["blackout_regions", "home_region", "strict", "mode"];
+const NOT_BUILT: [&str; 3] = ["home_region", "strict", "mode"];
 /// What a room's moderator may change; everything else is an operator's.
 const FOR_MODERATORS: [&str; 8] = [
     "state",
@@ -47,20 +50,25 @@ pub async fn list(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
     let tallies = control.deps.tallies.all();
     let rooms = control.deps.shard.rooms().await?;
     let rows = rooms.iter().filter(|r| r.settings.listed);
-    let rows = rows.filter(|r| auth::may_view(who.as_deref(), &r.room, &r.settings).is_ok());
     let rows: Vec<Json> = rows
-        .map(|r| {
+        .filter_map(|r| {
+            let permit = permit::may_view(who.as_deref(), ask.place, &r.room, &r.settings).ok()?;
             let viewers = tallies.get(&r.room).map_or(0, |t| t.people());
-            json!({
-                "room_id": r.room.as_str(),
-                "title": &*r.settings.title,
-                "state": r.settings.state.name(),
-                "viewers": viewers,
-                "last_event_id": r.last_event.value(),
-            })
+            Some(row(r, viewers, permit))
         })
         .collect();
     Ok(answer_json(StatusCode::OK, &json!({ "rooms": rows })))
+}
+
+/// A line of the list.
+fn row(room: &RoomDetail, viewers: u64, _permit: Permit) -> Json {
+    json!({
+        "room_id": room.room.as_str(),
+        "title": &*room.settings.title,
+        "state": room.settings.state.name(),
+        "viewers": viewers,
+        "last_event_id": room.last_event.value(),
+    })
 }
 
 /// `GET /admin/rooms/{room}`.
@@ -108,6 +116,12 @@ pub async fn put(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
         fields.fault("room_id", "is the room of the path");
     }
     let mut change = read_change(&mut fields, &names)?;
+    let config = &control.deps.config;
+    let knows = config.region_header.is_some() || config.region_database.is_some();
+    if !knows && change.blackout_regions.as_ref().is_some_and(|regions| !regions.is_empty()) {
+        let rule = "nobody knows where viewers are: set region.header or region.database, else the room would be shown to none";
+        return Err(Problem::new(ErrorCode::BadField, rule));
+    }
     let justification = justification(&mut fields)?;
     let if_version = if_match(&ask)?.or(fields.object.given("version").and_then(Value::as_u64));
     if let Some(until) = fields.object.given("until_ts").and_then(Value::as_str).and_then(stamp::parse) {
@@ -119,7 +133,7 @@ pub async fn put(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
         change.slow_mode_seconds = None;
     }
     let actor = who.expect("nobody else may moderate");
-    let command = Command::PutRoom { room: room.clone(), change, if_version };
+    let command = Command::PutRoom { room: room.clone(), change: change.into(), if_version };
     match control.operate(&actor, "put room", &room, &justification, command).await? {
         Answer::Room { version, settings } => {
             control.known.forget(&room);
@@ -138,7 +152,7 @@ fn may_read(who: Option<&Identity>, room: &RoomId) -> Result<(), Problem> {
 }
 
 fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, Problem> {
-    const KNOWN: [&str; 41] = [
+    const KNOWN: [&str; 42] = [
         "title",
         "state",
         "matches",
@@ -173,6 +187,7 @@ fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, 
         "unique_comment",
         "emote_only",
         "members_only",
+        "blackout_regions",
         "justification",
         // As `GET` gives them, so that its answer may be sent back.
         "room_id",
@@ -191,59 +206,66 @@ fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, 
     fields.get("until_ts", "must be the time that was read", |v| v.as_str().and_then(stamp::parse));
     let text = |v: &Value<'_>| v.as_str().map(std::sync::Arc::from);
     let most = u32::MAX;
-    let change = RoomChange {
-        title: fields.get("title", "must be text", text),
-        state: fields
-            .get("state", "must be scheduled, live, settling or closed", |v| v.as_str().and_then(RoomState::parse)),
-        matches: fields.get("matches", "must be a list of match ids", |v| match v {
-            Value::Array(items) => items.iter().map(|m| m.as_str().and_then(Key::parse)).collect(),
-            _ => None,
-        }),
-        anonymous_view: fields.flag("anonymous_view"),
-        anonymous_publish: fields.flag("anonymous_publish"),
-        listed: fields.flag("listed"),
-        rate: fields.number("rate", most),
-        user_rate: fields.number("user_rate", most),
-        user_burst: fields.number("user_burst", most),
-        like_rate: fields.number("like_rate", most),
-        merge_ms: number_or_null(fields, "merge_ms"),
-        comment_age_ms: number_or_null(fields, "comment_age_ms"),
-        resume_window_seconds: fields.number("resume_window", most),
-        retention_days: fields.number("retention", most),
-        slow_mode_seconds: fields.number("slow_mode_seconds", most),
-        slow_mode_for: fields.number("duration_ms", most).map(|ms| Duration::from_millis(ms.into())),
-        moderation_policy: fields.get("moderation_policy", POLICY, |v| v.as_str().and_then(Policy::parse)),
-        pinned: fields.get("pinned", "must be a list of event ids", |v| match v {
-            Value::Array(items) => items.iter().map(|e| e.as_u64().and_then(EventId::new)).collect(),
-            _ => None,
-        }),
-        sampling: fields.get("sampling", "must be auto, none or always", |v| v.as_str().and_then(Sampling::parse)),
-        sampling_rate: fields.number("sampling_rate", most),
-        sampling_viewers: fields.number("sampling_viewers", most),
-        cap: number_or_null(fields, "cap"),
-        preset: fields.get("preset", "must be chat or danmaku", |v| v.as_str().and_then(Preset::parse)),
-        weights: fields.get("weights", "must be {base, per_reply, per_reaction, badges}, whole numbers", |v| {
-            weights(v).map(Box::new)
-        }),
-        banner_items: fields.get("banner_items", "must be a list of items, each a display name", |v| match v {
-            Value::Array(items) => items.iter().map(|i| i.as_str().and_then(auth::display_name)).collect(),
-            _ => None,
-        }),
-        banner_amounts: fields.get("banner_amounts", "must be an object: by currency, from how many micros", |v| {
-            let Value::Object(amounts) = v else { return None };
-            let one = |(currency, from): (&str, &Value<'_>)| {
-                let from = from.as_u64().filter(|n| *n <= GIFT_MICROS_MAX)?;
-                is_currency(currency).then(|| (currency.into(), from))
-            };
-            amounts.iter().map(one).collect()
-        }),
-        banner_rate: fields.number("banner_rate", most),
-        banner_seconds: fields.number("banner_seconds", most),
-        combo_seconds: fields.number("combo_seconds", most),
-        hold_flagged: fields.flag("hold_flagged"),
-        hold_seconds: fields.number("hold_seconds", most),
-        asks: asks(fields).map(Box::new),
-    };
+    let change =
+        RoomChange {
+            title: fields.get("title", "must be text", text),
+            state: fields
+                .get("state", "must be scheduled, live, settling or closed", |v| v.as_str().and_then(RoomState::parse)),
+            matches: fields.get("matches", "must be a list of match ids", |v| match v {
+                Value::Array(items) => items.iter().map(|m| m.as_str().and_then(Key::parse)).collect(),
+                _ => None,
+            }),
+            anonymous_view: fields.flag("anonymous_view"),
+            anonymous_publish: fields.flag("anonymous_publish"),
+            listed: fields.flag("listed"),
+            rate: fields.number("rate", most),
+            user_rate: fields.number("user_rate", most),
+            user_burst: fields.number("user_burst", most),
+            like_rate: fields.number("like_rate", most),
+            merge_ms: number_or_null(fields, "merge_ms"),
+            comment_age_ms: number_or_null(fields, "comment_age_ms"),
+            resume_window_seconds: fields.number("resume_window", most),
+            retention_days: fields.number("retention", most),
+            slow_mode_seconds: fields.number("slow_mode_seconds", most),
+            slow_mode_for: fields.number("duration_ms", most).map(|ms| Duration::from_millis(ms.into())),
+            moderation_policy: fields.get("moderation_policy", POLICY, |v| v.as_str().and_then(Policy::parse)),
+            pinned: fields.get("pinned", "must be a list of event ids", |v| match v {
+                Value::Array(items) => items.iter().map(|e| e.as_u64().and_then(EventId::new)).collect(),
+                _ => None,
+            }),
+            sampling: fields.get("sampling", "must be auto, none or always", |v| v.as_str().and_then(Sampling::parse)),
+            sampling_rate: fields.number("sampling_rate", most),
+            sampling_viewers: fields.number("sampling_viewers", most),
+            cap: number_or_null(fields, "cap"),
+            preset: fields.get("preset", "must be chat or danmaku", |v| v.as_str().and_then(Preset::parse)),
+            weights: fields.get("weights", "must be {base, per_reply, per_reaction, badges}, whole numbers", |v| {
+                weights(v).map(Box::new)
+            }),
+            banner_items: fields.get("banner_items", "must be a list of items, each a display name", |v| match v {
+                Value::Array(items) => items.iter().map(|i| i.as_str().and_then(auth::display_name)).collect(),
+                _ => None,
+            }),
+            banner_amounts: fields.get("banner_amounts", "must be an object: by currency, from how many micros", |v| {
+                let Value::Object(amounts) = v else { return None };
+                let one = |(currency, from): (&str, &Value<'_>)| {
+                    let from = from.as_u64().filter(|n| *n <= GIFT_MICROS_MAX)?;
+                    is_currency(currency).then(|| (currency.into(), from))
+                };
+                amounts.iter().map(one).collect()
+            }),
+            banner_rate: fields.number("banner_rate", most),
+            banner_seconds: fields.number("banner_seconds", most),
+            combo_seconds: fields.number("combo_seconds", most),
+            hold_flagged: fields.flag("hold_flagged"),
+            hold_seconds: fields.number("hold_seconds", most),
+            blackout_regions: fields.get("blackout_regions", &format!("must be a list, each {}", Region::RULE), |v| {
+                match v {
+                    Value::Array(items) => items.iter().map(|i| i.as_str().and_then(Region::parse)).collect(),
+                    _ => None,
+                }
+            }),
+            asks: asks(fields).map(Box::new),
+        };
     fields.check(ErrorCode::BadField)?;
     Ok(change)
 }

@@ -4,13 +4,13 @@ use std::sync::{Arc, Weak};
 
 use axum::Router;
 use axum::extract::FromRef;
-use axum::routing::{MethodRouter, delete, get, post};
+use axum::routing::{MethodRouter, delete, get, post, put};
 use grandstand_wire::codes::ErrorCode;
 
 use super::answer::Problem;
 use super::{
-    Control, audit, banners, comments, demo, entry, export, gateways, gifts, health, held, likes, moderation, overview,
-    pages, rooms, scores, snapshot,
+    Control, access, audit, banners, comments, demo, entry, export, gateways, gifts, health, held, likes, moderation,
+    overview, pages, rooms, scores, snapshot,
 };
 
 /// What the router holds: the role, which holds the router.
@@ -65,6 +65,9 @@ fn routes() -> Vec<Route> {
         (&["GET"], "/admin/gateways", get(gateways::list)),
         (&["GET", "POST"], "/admin/banners", get(banners::list).post(banners::post)),
         (&["DELETE"], "/admin/banners/{banner}", delete(banners::delete)),
+        (&["GET"], "/admin/access", get(access::get)),
+        (&["POST", "DELETE"], "/admin/access/revocations", post(access::revoke).delete(access::restore)),
+        (&["PUT", "DELETE"], "/admin/access/outage", put(access::declare).delete(access::end_outage)),
         (&["POST"], "/admin/gateways/{gateway}/admission", post(gateways::admission)),
         (&["POST"], "/admin/gateways/{gateway}/drain", post(gateways::drain)),
         (&["POST"], "/admin/gateways/{gateway}/shedding", post(gateways::shedding)),

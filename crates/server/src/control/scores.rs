@@ -8,6 +8,8 @@
 use aws_lc_rs::digest;
 use axum::body::Body;
 use axum::extract::State;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use grandstand_core::ids::Revision;
 use grandstand_core::names::{Key, RoomId};
 use grandstand_core::owner::answer::Answer;
@@ -24,7 +26,7 @@ use serde_json::json;
 use super::answer::{Problem, json as answer_json};
 use super::ask::{Ask, Fields};
 use super::{Control, Shared, signature};
-use crate::auth;
+use crate::auth::{self, certificate};
 use crate::clock;
 use crate::link::Delay;
 
@@ -93,7 +95,13 @@ fn identify(control: &Control, ask: &Ask) -> Result<Source, Problem> {
         };
         let what = (ask.method.as_str(), ask.path.as_str(), &ask.body[..]);
         return match signature::check(&control.deps.config.providers, provider, given, what, clock::wall()) {
-            Ok(provider) => Ok(Source::Provider(provider.to_owned())),
+            Ok(provider) => {
+                if !shows_its_certificate(control, ask, provider) {
+                    tracing::warn!(provider, peer = %ask.peer, "a score event came without its provider's certificate");
+                    return Err(refused("the provider's identity or signature does not hold"));
+                }
+                Ok(Source::Provider(provider.to_owned()))
+            }
             Err(fault) => {
                 tracing::warn!(%fault, provider, peer = %ask.peer, "a score event's signature does not hold");
                 Err(refused("the provider's identity or signature does not hold"))
@@ -110,6 +118,14 @@ fn identify(control: &Control, ask: &Ask) -> Result<Source, Problem> {
         };
     }
     Err(refused("X-Provider-Id and X-Signature are needed"))
+}
+
+/// Whether the client of the request showed the certificate that its provider is known by, where it is known by one.
+fn shows_its_certificate(control: &Control, ask: &Ask, provider: &str) -> bool {
+    let mut holders = control.deps.config.providers.iter().filter(|key| key.provider == provider);
+    let Some(holder) = holders.find_map(|key| key.certificate.as_ref()) else { return true };
+    let shown = ask.headers.get(certificate::HEADER).and_then(|text| URL_SAFE_NO_PAD.decode(text).ok());
+    shown.is_some_and(|der| holder.holds(&der))
 }
 
 fn refused(detail: &str) -> Problem {

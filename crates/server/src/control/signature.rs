@@ -99,6 +99,7 @@ mod tests {
             provider: provider.into(),
             kid: kid.into(),
             key: key.to_vec(),
+            certificate: None,
         };
         vec![key("feed", "k1", b"secret"), key("feed", "k2", b"newer secret"), key("other", "k1", b"others secret")]
     }

@@ -25,7 +25,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use super::answer::{Problem, bytes_answer};
 use super::ask::Ask;
 use super::{Control, Shared};
-use crate::auth;
+use crate::auth::permit::{self, Permit};
 use crate::clock;
 use crate::link::SnapshotView;
 
@@ -50,6 +50,8 @@ struct Built {
     /// Of the whole log when it was built: while it stands still, all of the snapshot but its viewers is exact.
     head: Position,
     settings: Arc<Room>,
+    /// How often rooms had changed when it was built: a shared one never outlives a change, which may be a blackout.
+    rules: u64,
     etag: HeaderValue,
     body: Bytes,
 }
@@ -63,24 +65,35 @@ pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
         return Err(Problem::new(ErrorCode::BadRequest, "limit goes with before"));
     }
     if let Some(before) = before {
-        auth::may_view(who.as_deref(), &room, &*control.settings(&room).await?)?;
-        return control.older(&ask, room, before).await;
+        let permit = permit::may_view(who.as_deref(), ask.place, &room, &*control.settings(&room).await?)?;
+        return control.older(&ask, room, before, permit).await;
     }
     let built = control.built(&room, min).await?;
-    auth::may_view(who.as_deref(), &room, &built.settings)?;
-    let known = is_known(&ask.headers, &built.etag);
-    let mut response = if known {
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    let permit = permit::may_view(who.as_deref(), ask.place, &room, &built.settings)?;
+    Ok(built.given(&ask.headers, permit))
+}
+
+impl Built {
+    fn given(&self, headers: &HeaderMap, _permit: Permit) -> Response<Body> {
+        let built = self;
+        let known = is_known(headers, &built.etag);
+        let mut response = if known {
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
+            response
+        } else {
+            bytes_answer(StatusCode::OK, "application/json", built.body.clone())
+        };
+        let headers = response.headers_mut();
+        headers.insert(header::ETAG, built.etag.clone());
+        // Where a room may not be shown somewhere, no copy outlives the next question.
+        let fresh = match built.settings.blackout_regions.is_empty() && !is_strict(&built.settings) {
+            true => "private, max-age=1, stale-while-revalidate=4",
+            false => "private, no-store",
+        };
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(fresh));
         response
-    } else {
-        bytes_answer(StatusCode::OK, "application/json", built.body.clone())
-    };
-    let headers = response.headers_mut();
-    headers.insert(header::ETAG, built.etag.clone());
-    let keep = if is_strict(&built.settings) { "no-store" } else { "private, max-age=1, stale-while-revalidate=4" };
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(keep));
-    Ok(response)
+    }
 }
 
 /// Nothing of the room may be shown a moment longer than it says.
@@ -104,11 +117,11 @@ impl Control {
             let exact = built.head == shard.status().head() && clock::mono().since(built.at) <= EXACT_FOR;
             // What a strict room took back is gone at once.
             let recent = clock::mono().since(built.at) <= SHARED_FOR && !is_strict(&built.settings);
-            if built.as_of >= min && (exact || recent) {
+            if built.rules == shard.status().rules() && built.as_of >= min && (exact || recent) {
                 return Ok(built.clone());
             }
         }
-        let head = shard.status().head();
+        let (head, rules) = (shard.status().head(), shard.status().rules());
         let view = shard.snapshot(room.clone(), min).await?;
         let viewers = self.deps.tallies.find(room).map_or(0, |tally| tally.people());
         let body = write(&view, viewers, self.deps.config.endpoints.json().as_deref());
@@ -119,6 +132,7 @@ impl Control {
             as_of: view.as_of,
             head,
             settings: view.settings.clone(),
+            rules,
             etag: HeaderValue::from_str(&format!("\"{hex}\"")).expect("hex is a header value"),
             body: body.into(),
         });
@@ -127,7 +141,13 @@ impl Control {
     }
 
     /// A page of comments before a position, newest last.
-    async fn older(&self, ask: &Ask, room: RoomId, before: Position) -> Result<Response<Body>, Problem> {
+    async fn older(
+        &self,
+        ask: &Ask,
+        room: RoomId,
+        before: Position,
+        _permit: Permit,
+    ) -> Result<Response<Body>, Problem> {
         let limit = match ask.query("limit")? {
             None => 50,
             Some(text) => text

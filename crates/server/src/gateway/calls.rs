@@ -20,6 +20,7 @@ use super::stream::cors;
 use super::viewer::{NOWHERE, Opening, PollCall};
 use super::web;
 use super::worker::Worker;
+use crate::auth::permit::Permit;
 use crate::failpoint;
 use crate::link::{ConnKey, Piece, Served, ToWorker};
 use crate::metrics::{self, Hop, Transport};
@@ -82,6 +83,7 @@ impl Worker {
         place: Place,
         snapshot: Option<(&'static str, Pseq)>,
         skipped: Option<Skipped>,
+        permit: Permit,
     ) {
         self.take_line(slot);
         let Some(call) = self.call(slot) else { return };
@@ -94,8 +96,15 @@ impl Worker {
         }
         if first {
             let pseq = self.rooms[idx].ring.pseq();
-            let greeting =
-                Greeting { from: place.position, pseq, resumed: false, skipped: None, sampled: false, snapshot: None };
+            let greeting = Greeting {
+                _permit: permit,
+                from: place.position,
+                pseq,
+                resumed: false,
+                skipped: None,
+                sampled: false,
+                snapshot: None,
+            };
             let hello = self.hello(slot, idx, &greeting);
             let heard = self.rooms[idx].heard();
             self.note_heard(slot, heard);
@@ -106,11 +115,11 @@ impl Worker {
         if let Some(call) = self.call(slot) {
             call.skipped = skipped;
         }
-        self.seat_poll(slot, idx, place);
+        self.seat_poll(slot, idx, place, permit);
     }
 
-    pub(super) fn seat_poll(&mut self, slot: usize, idx: usize, place: Place) {
-        self.seat(slot, 0, place);
+    pub(super) fn seat_poll(&mut self, slot: usize, idx: usize, place: Place, permit: Permit) {
+        self.seat(slot, 0, place, permit);
         let heard = self.rooms[idx].heard();
         if let Some(call) = self.call(slot) {
             // A caller that nothing is known of is not answered for what it finds there.
@@ -126,6 +135,8 @@ impl Worker {
     pub(super) fn give_poll_page(&mut self, slot: usize, mut place: Place) {
         let Some(viewer) = self.viewer(slot) else { return };
         let idx = viewer.first.room as usize;
+        let Some(permit) = self.permit(slot, 0, idx) else { return };
+        let Some(viewer) = self.viewer(slot) else { return };
         let Some(joining) = &mut viewer.first.joining else { return };
         let (page, skipped) = (joining.page.take(), joining.skipped.take());
         let Some(page) = page else { return };
@@ -156,7 +167,7 @@ impl Worker {
         if place.position < self.rooms[idx].ring.floor() {
             return self.answer_call(slot, Vec::new(), place.position);
         }
-        self.seat_poll(slot, idx, place);
+        self.seat_poll(slot, idx, place, permit);
     }
 
     /// Answers a call whose time has come: something is there and its gap is over, or it has waited long enough.

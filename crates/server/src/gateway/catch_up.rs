@@ -24,6 +24,7 @@ use super::roster::Seat;
 use super::said::Greeting;
 use super::viewer::{Hold, Joining, Member, NOWHERE, Stage};
 use super::worker::Worker;
+use crate::auth::permit::Permit;
 use crate::failpoint;
 use crate::link::{Fetch, Page, Piece, ReadRefused, Resumed, Served};
 use crate::metrics::{self, ByLane, Hop};
@@ -98,6 +99,7 @@ impl Worker {
 
     /// The cursor was judged: hello, and what follows it. `first` is the log's first page, when the ring does not reach back.
     fn begin(&mut self, slot: usize, member: usize, idx: usize, answer: &Answer, first: Option<&Page>) {
+        let Some(permit) = self.permit(slot, member, idx) else { return };
         let snapshot = match answer {
             Answer::SnapshotRequired { reason, .. } => Some(reason.name()),
             _ => None,
@@ -124,7 +126,7 @@ impl Worker {
         let page = first.filter(|_| resumed && place.position < self.rooms[idx].ring.head());
         if self.is_poll(slot) {
             let Some(page) = page else {
-                return self.start_poll(slot, idx, place, snapshot.map(|reason| (reason, pseq)), skipped);
+                return self.start_poll(slot, idx, place, snapshot.map(|reason| (reason, pseq)), skipped, permit);
             };
             let joins = page.upto >= self.rooms[idx].ring.floor();
             let hold = if joins { Hold::BeforeLive { place } } else { Hold::BetweenPages { place, comments_from } };
@@ -141,9 +143,13 @@ impl Worker {
         let sampled = room.info.as_ref().is_some_and(|info| info.wide)
             || room.ring.holds_won(from)
             || page.is_some_and(|page| page.pieces.iter().any(|piece| piece.won.is_some()));
-        self.greet(slot, idx, Greeting { from, pseq, resumed, skipped, sampled: resumed && sampled, snapshot });
+        self.greet(
+            slot,
+            idx,
+            Greeting { _permit: permit, from, pseq, resumed, skipped, sampled: resumed && sampled, snapshot },
+        );
         match page {
-            Some(page) => self.take_page(slot, member, idx, place, comments_from, page),
+            Some(page) => self.take_page(slot, member, idx, place, comments_from, page, permit),
             None => self.go_live(slot, member, place),
         }
     }
@@ -180,7 +186,10 @@ impl Worker {
             return;
         }
         match answer {
-            Ok(page) => self.take_page(slot, member, idx, place, comments_from, &page),
+            Ok(page) => {
+                let Some(permit) = self.permit(slot, member, idx) else { return };
+                self.take_page(slot, member, idx, place, comments_from, &page, permit);
+            }
             Err(refused) => self.read_refused(slot, refused),
         }
     }
@@ -194,6 +203,7 @@ impl Worker {
         mut place: Place,
         comments_from: Position,
         page: &Page,
+        _permit: Permit,
     ) {
         assert!(page.upto >= place.position, "a page never goes back");
         let room = &self.rooms[idx];
@@ -269,7 +279,8 @@ impl Worker {
             }
             return self.pass_hold(slot, member);
         }
-        self.seat(slot, member, place);
+        let Some(permit) = self.permit(slot, member, idx) else { return };
+        self.seat(slot, member, place, permit);
         if failpoint::is_active() {
             // By a walk, so that a test can stop it there.
             return self.queue_walk(idx);

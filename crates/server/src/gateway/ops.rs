@@ -249,6 +249,7 @@ impl Worker {
                     Close::NotAllowed => CloseCode::NotAllowed,
                     Close::TokenExpired => CloseCode::TokenExpired,
                     Close::TooMany => CloseCode::TooMany,
+                    Close::NotReady => CloseCode::NotReady,
                 };
                 self.close(slot, code);
             }
@@ -493,6 +494,7 @@ impl Worker {
             self.pass_holds(slot);
             return self.answer_poll_if_due(slot);
         }
+        self.let_late(slot);
         loop {
             let Some(viewer) = self.viewer(slot) else { return };
             match viewer.session.on_deadline(now, wall) {
@@ -574,7 +576,11 @@ pub(super) enum Payload {
 }
 
 fn token_fault(code: CloseCode) -> TokenFault {
-    if code == CloseCode::TokenExpired { TokenFault::Expired } else { TokenFault::Bad }
+    match code {
+        CloseCode::TokenExpired => TokenFault::Expired,
+        CloseCode::NotReady => TokenFault::Unsure,
+        _ => TokenFault::Bad,
+    }
 }
 
 /// Who speaks, as the owner judges them.

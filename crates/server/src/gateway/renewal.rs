@@ -66,6 +66,9 @@ impl Worker {
         match self.verify(&token) {
             Ok(_) => {}
             Err(CloseCode::TokenExpired) => return refuse(self, ErrorCode::BadToken, "the token has expired"),
+            Err(CloseCode::NotReady) => {
+                return refuse(self, ErrorCode::NotReady, "the token's key is not known here yet: try again");
+            }
             Err(_) => return refuse(self, ErrorCode::BadToken, "the token does not hold"),
         };
         if !self.shared.workers.is_known(conn.worker) {

@@ -9,6 +9,7 @@
 //!
 //! Numbers: docs/decisions/0005-numbers.md (2 ms; ring 30 s), 30 s of linger so that quick reconnects are served from the ring.
 
+use crate::auth::permit::Permit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -168,6 +169,8 @@ pub(super) struct Seat {
     /// What it takes packed.
     reach: Reach,
     pub place: Place,
+    /// Nobody sits here who may not be shown the room.
+    _permit: Permit,
     /// Version of the room's latest values it was told.
     latest: u16,
 }
@@ -483,7 +486,13 @@ impl Worker {
         room.merge.set_fixed(fixed_window(&info), viewers);
         let open = info.settings.anonymous_view;
         let likes = info.likes.clone();
-        let was_open = room.info.replace(info).is_some_and(|i| i.settings.anonymous_view);
+        let old = room.info.replace(info);
+        let was_open = old.as_ref().is_some_and(|i| i.settings.anonymous_view);
+        let blackouts = |info: &Option<Arc<RoomInfo>>| info.as_ref().map(|i| i.settings.blackout_regions.clone());
+        if blackouts(&old) != blackouts(&room.info) {
+            self.sweep.begin();
+        }
+        let room = &mut self.rooms[idx];
         if was_open && !open {
             let nobody = room.seats.iter().filter(|s| !s.who.is_user());
             for slot in nobody.map(|s| s.slot as usize).collect::<Vec<_>>() {
@@ -520,7 +529,7 @@ impl Worker {
     // ---- seats -----------------------------------------------------------------------------------------------
 
     /// Puts a viewer that was greeted into the roster. The walk that is due brings it to the head.
-    pub(super) fn seat(&mut self, slot: usize, member: usize, place: Place) {
+    pub(super) fn seat(&mut self, slot: usize, member: usize, place: Place, permit: Permit) {
         let now = self.now;
         let Some(viewer) = self.viewer(slot) else { return };
         let (transport, reach) = (viewer.transport, viewer.reach);
@@ -533,7 +542,7 @@ impl Worker {
         let seat = room.seats.len();
         // hello has said the newest values.
         let latest = if self.away { room.latest.version.wrapping_sub(1) } else { room.latest.version };
-        room.seats.push(Seat { slot: slot as u32, who, transport, reach, place, latest });
+        room.seats.push(Seat { slot: slot as u32, who, transport, reach, place, _permit: permit, latest });
         room.empty_since = None;
         room.moved = true;
         room.tally.viewers.fetch_add(1, Ordering::Relaxed);

@@ -3,6 +3,7 @@
 //! A close is said on the stream where a client must be able to read it; a bare status is kept for what nobody should repeat.
 //! Whatever a stream held of limits, tickets and seats is given back before its end can be heard.
 
+use crate::auth::permit::Permit;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -301,6 +302,7 @@ impl Worker {
     /// Takes a viewer out of rooms, limits and tables. Its connection stays.
     pub(super) fn forget_viewer(&mut self, slot: usize) {
         self.give_back(slot);
+        self.regions.remove(&(slot as u32));
         let key = self.key(slot);
         let now = self.now;
         let Some(viewer) = self.viewer(slot) else { return };
@@ -321,6 +323,8 @@ impl Worker {
 }
 
 pub struct Greeting {
+    /// A greeting says what is pinned and how the room is.
+    pub _permit: Permit,
     pub from: Position,
     pub pseq: Pseq,
     pub resumed: bool,
@@ -373,6 +377,7 @@ fn error_of(code: CloseCode) -> ErrorCode {
         CloseCode::TooMany => ErrorCode::TooMany,
         CloseCode::NotReady | CloseCode::Drain => ErrorCode::NotReady,
         CloseCode::NotAllowed => ErrorCode::NotAllowed,
+        CloseCode::Blackout => ErrorCode::Blackout,
         _ => ErrorCode::ServerFault,
     }
 }

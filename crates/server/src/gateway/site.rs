@@ -284,6 +284,7 @@ impl Worker {
         add(&self.shared.metrics.banners_dropped, dropped);
         self.cry_banner();
         self.on_site_bans(&list.bans);
+        self.on_access(&list.access);
     }
 
     /// Gives out the next banner when its time has come, and starts the round when it is to go alone.
@@ -376,7 +377,8 @@ mod tests {
         Arc::new(SiteBanner { id, ts: Wall(0), until, json })
     }
     fn list(numbers: &[u64]) -> SiteList {
-        SiteList { as_of: Wall(0), banners: numbers.iter().map(|n| banner(*n, UNTIL)).collect(), ..SiteList::default() }
+        let banners = numbers.iter().map(|n| banner(*n, UNTIL)).collect();
+        SiteList { banners, ..SiteList::default() }
     }
     fn newest(site: &Site) -> String {
         String::from_utf8(site.notices.back().unwrap().json.clone()).unwrap()

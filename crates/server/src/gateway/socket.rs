@@ -190,6 +190,14 @@ impl Socket {
     }
 
     #[inline]
+    /// The certificate its client showed, when one was asked for and checked. A session that was resumed has that of its beginning.
+    pub fn certificate(&self) -> Option<&[u8]> {
+        match self {
+            Socket::Tls(tls) => tls.session.peer_certificates()?.first().map(AsRef::as_ref),
+            Socket::Plain(_) | Socket::Pipe(_) => None,
+        }
+    }
+
     pub fn is_handshaking(&self) -> bool {
         match self {
             Socket::Plain(_) | Socket::Pipe(_) => false,

@@ -18,6 +18,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use grandstand_core::ids::Position;
 use grandstand_core::names::RoomId;
+use grandstand_core::regions::Region;
 use grandstand_core::sampler::pick::ViewerKey;
 use grandstand_core::viewer::session::{Credential, Session, Start};
 use grandstand_wire::codes::{CloseCode, ErrorCode};
@@ -36,6 +37,7 @@ use super::viewer::{Hold, Joining, Member, NOWHERE, Opening, PollCall, Rare, Sta
 use super::web;
 use super::worker::Worker;
 use crate::admission;
+use crate::auth::permit::{self, Permit};
 use crate::auth::token::AuthFault;
 use crate::auth::{self, Denied, Identity, Role, door};
 use crate::failpoint;
@@ -229,6 +231,7 @@ impl Worker {
         // A call that waits keeps no bytes of a next request: its answer says that the caller must ask again.
         let keep_alive = keep_alive && !more;
         let nonce = self.rng.next();
+        let place = self.place_of(slot, head);
         let first_session = first_session.filter(|_| identity.is_none());
         let rare = stub.is_some() || first_session.is_some();
         let rare = rare.then(|| Box::new(Rare { stub, first_session, ..Rare::default() }));
@@ -249,6 +252,10 @@ impl Worker {
             site: 0,
             control: now,
         };
+        match place {
+            Some(region) => drop(self.regions.insert(slot as u32, region)),
+            None => drop(self.regions.remove(&(slot as u32))),
+        }
         self.conns[slot].kind = Kind::Viewer(Box::new(viewer));
         self.count_stream(transport, 1);
         if let Some(code) = refused {
@@ -286,7 +293,9 @@ impl Worker {
         match self.shared.tickets.admit(&ticket, room, resumes, self.wall) {
             Ok(admitted) => Who::Ticket(admitted),
             Err(auth::ticket::Fault::Full) => Who::Refused(CloseCode::TooMany),
-            Err(auth::ticket::Fault::Spent) => Who::Refused(CloseCode::TokenExpired),
+            Err(auth::ticket::Fault::Spent | auth::ticket::Fault::Revoked { by_key: true }) => {
+                Who::Refused(CloseCode::TokenExpired)
+            }
             Err(_) => Who::Refused(CloseCode::NotAllowed),
         }
     }
@@ -295,7 +304,9 @@ impl Worker {
     pub(super) fn verify(&self, token: &str) -> Result<Arc<Identity>, CloseCode> {
         match self.shared.verifier.verify(token, self.wall) {
             Ok(identity) if identity.may_open_stream(self.wall) => Ok(identity),
-            Ok(_) | Err(AuthFault::Expired) => Err(CloseCode::TokenExpired),
+            Ok(_) | Err(AuthFault::Expired | AuthFault::Revoked { by_key: true }) => Err(CloseCode::TokenExpired),
+            // It may be good when the newer key set is here.
+            Err(AuthFault::Unsure) => Err(CloseCode::NotReady),
             Err(_) => Err(CloseCode::NotAllowed),
         }
     }
@@ -379,33 +390,14 @@ impl Worker {
         let Some(info) = self.rooms[idx].info.clone() else { return };
         let Some(viewer) = self.viewer(slot) else { return };
         let Some(member) = viewer.member_of(idx) else { return };
-        let opens = viewer.opening.is_some();
         let barred = viewer.identity.clone().is_some_and(|who| self.site.bars(&who.user, self.wall));
-        let Some(viewer) = self.viewer(slot) else { return };
-        let may = match barred {
-            true => Err(Denied::NotAllowed),
-            false => auth::may_view(viewer.identity.as_deref(), &info.room, &info.settings),
-        };
-        match may {
-            Ok(()) => {}
-            Err(denied) if member == 0 => {
-                let unanswered = viewer.opening.as_ref().is_some_and(|o| o.accept.is_some() || o.poll.is_some());
-                let sse_unanswered = viewer.transport == Transport::Sse && opens;
-                if denied == Denied::NeedsToken && (unanswered || sse_unanswered) {
-                    self.shared.metrics.add_denied(ErrorCode::NoToken);
-                    return self.refuse_stream(slot, ErrorCode::NoToken, "credentials are needed here");
-                }
-                return self.close(slot, CloseCode::NotAllowed);
-            }
-            Err(_) => {
-                let error = event_error(Some(&info.room), ErrorCode::NotAllowed, "the room is not open to you", None);
-                self.say(slot, error);
-                if let Some(viewer) = self.viewer(slot) {
-                    viewer.session.forget(&info.room);
-                }
-                return self.leave_member(slot, member);
-            }
+        if barred {
+            return self.refuse_view(slot, member, idx, Denied::NotAllowed);
         }
+        if self.permit(slot, member, idx).is_none() {
+            return;
+        }
+        let Some(viewer) = self.viewer(slot) else { return };
         let backend = viewer.identity.as_ref().is_some_and(|who| who.is_backend());
         let affords = backend || self.rooms[idx].takes_viewer(now);
         let Some(viewer) = self.viewer(slot) else { return };
@@ -444,6 +436,60 @@ impl Worker {
         }
         self.judge_cursor(slot, member, idx, false);
         self.publish_early(slot);
+    }
+
+    /// Whether a viewer may be shown a room whose facts are here.
+    pub(super) fn may_view(&mut self, slot: usize, idx: usize) -> Result<Permit, Denied> {
+        let info = self.rooms[idx].info.clone().ok_or(Denied::NotAllowed)?;
+        let place = self.regions.get(&(slot as u32)).copied();
+        let viewer = self.viewer(slot).ok_or(Denied::NotAllowed)?;
+        permit::may_view(viewer.identity.as_deref(), place, &info.room, &info.settings)
+    }
+
+    /// Leave to show a viewer one of its rooms; without it the viewer is told, and is out of the room.
+    pub(super) fn permit(&mut self, slot: usize, member: usize, idx: usize) -> Option<Permit> {
+        match self.may_view(slot, idx) {
+            Ok(permit) => Some(permit),
+            Err(denied) => {
+                self.refuse_view(slot, member, idx, denied);
+                None
+            }
+        }
+    }
+
+    pub(super) fn refuse_view(&mut self, slot: usize, member: usize, idx: usize, denied: Denied) {
+        let room = self.rooms[idx].id.clone();
+        let Some(viewer) = self.viewer(slot) else { return };
+        if member == 0 {
+            let opens = viewer.opening.is_some();
+            let unanswered = viewer.opening.as_ref().is_some_and(|o| o.accept.is_some() || o.poll.is_some());
+            let sse_unanswered = viewer.transport == Transport::Sse && opens;
+            if denied == Denied::NeedsToken && (unanswered || sse_unanswered) {
+                self.shared.metrics.add_denied(ErrorCode::NoToken);
+                return self.refuse_stream(slot, ErrorCode::NoToken, "credentials are needed here");
+            }
+            let code = if denied == Denied::Blackout { CloseCode::Blackout } else { CloseCode::NotAllowed };
+            return self.close(slot, code);
+        }
+        let error = match denied {
+            Denied::Blackout => {
+                event_error(Some(&room), ErrorCode::Blackout, "the room may not be shown where you are", None)
+            }
+            _ => event_error(Some(&room), ErrorCode::NotAllowed, "the room is not open to you", None),
+        };
+        self.say(slot, error);
+        if let Some(viewer) = self.viewer(slot) {
+            viewer.session.forget(&room);
+        }
+        self.leave_member(slot, member);
+    }
+
+    /// Where the client of a request is.
+    pub(super) fn place_of(&self, slot: usize, head: &Head<'_>) -> Option<Region> {
+        let places = &self.shared.settings.places;
+        let conn = &self.conns[slot];
+        let said = head.headers().filter(|h| places.header().is_some_and(|name| h.name.eq_ignore_ascii_case(name)));
+        places.place(conn.peer.ip(), conn.client.ip(), said.map(|h| h.value))
     }
 
     /// Takes the new stream's place in the rate of new streams. A backend has no limit; a poll on a line that was answered
@@ -494,7 +540,9 @@ pub fn credential(identity: &Identity) -> Credential {
     let may_publish = [Role::Publisher, Role::RoomMod, Role::RegionOps, Role::Admin, Role::Backend]
         .into_iter()
         .any(|role| roles.has(role));
-    Credential { user: identity.user.clone(), exp: identity.exp, may_publish, exempt: identity.is_backend() }
+    // A late one ends when the outage lets it.
+    let exp = identity.ends_at() - auth::LEEWAY;
+    Credential { user: identity.user.clone(), exp, may_publish, exempt: identity.is_backend() }
 }
 
 /// Headers that let a listed page read the answer.

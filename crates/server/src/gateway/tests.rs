@@ -235,6 +235,7 @@ fn stage_full(
         tls: None,
         http2: None,
         trusted_proxies: trusted.iter().map(|n| crate::auth::door::Network::parse(n).unwrap()).collect(),
+        places: Arc::default(),
         proxy_protocol,
         sockets_max: full.0,
         shares_address: full.1,

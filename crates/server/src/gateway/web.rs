@@ -6,6 +6,9 @@
 //!
 //! Numbers: docs/decisions/0005-numbers.md.
 
+use crate::auth::{certificate, place};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -234,12 +237,22 @@ impl Worker {
 
     fn forward(&mut self, slot: usize, head: &Head<'_>, body: Bytes) {
         let conn_key = self.key(slot);
+        let place_of = self.place_of(slot, head);
         let conn = &mut self.conns[slot];
         let peer = SocketAddr::new(conn.client.ip(), conn.peer_port);
         let Kind::Http(http) = &mut conn.kind else { return };
         let mut builder = ::http::Request::builder().method(head.method).uri(head.target);
-        for header in head.headers() {
+        // These are the gateway's own word.
+        for header in head.headers().filter(|h| !place::is_own_word(h.name)) {
             builder = builder.header(header.name, header.value);
+        }
+        if let Some(region) = place_of {
+            builder = builder.header(place::HEADER, region.to_string());
+        }
+        // Who sends scores may have to show one.
+        let certificate = conn.socket.certificate().filter(|der| der.len() <= certificate::BYTES_MAX);
+        if let Some(der) = certificate.filter(|_| head.path() == "/v1/score-event") {
+            builder = builder.header(certificate::HEADER, URL_SAFE_NO_PAD.encode(der));
         }
         let request = match builder.body(body) {
             Ok(request) => request,

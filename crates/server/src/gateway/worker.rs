@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use grandstand_core::names::RoomId;
+use grandstand_core::regions::Region;
 use grandstand_core::rng::Rng;
 use grandstand_core::time::{Mono, Wall};
 use grandstand_wire::codes::{CloseCode, ErrorCode};
@@ -33,6 +34,7 @@ use super::pipe::{Bell, Pipe};
 use super::roster::Room;
 use super::site::Site;
 use super::socket::{Got, Socket, Why};
+use super::sweep::Sweep;
 use super::viewer::Viewer;
 use super::web::{self, Http};
 use super::wheel::{Timer, Wheel};
@@ -92,6 +94,9 @@ pub(super) struct Worker {
     pub rooms: Slab<Room>,
     pub room_ids: HashMap<RoomId, usize>,
     pub site: Site,
+    pub sweep: Sweep,
+    /// Where viewers are, as their requests said, by slot; of the others nobody knows.
+    pub regions: HashMap<u32, Region>,
     /// Rooms with a merge window that ends then.
     pub windows: BTreeSet<(Mono, usize)>,
     /// Rooms to walk: those with waiting scores first.
@@ -173,6 +178,8 @@ impl Worker {
             rooms: Slab::new(),
             room_ids: HashMap::new(),
             site: Site::default(),
+            sweep: Sweep::default(),
+            regions: HashMap::new(),
             windows: BTreeSet::new(),
             urgent: VecDeque::new(),
             due: VecDeque::new(),
@@ -241,6 +248,7 @@ impl Worker {
             self.judge_filled();
             self.walk_rooms();
             self.walk_site();
+            self.go_on_sweeping();
             self.shared.metrics.lag.observe(clock::mono().since(woke));
             if self.stop_at.is_some_and(|at| self.conns.is_empty() || self.now >= at) {
                 break;
@@ -262,7 +270,8 @@ impl Worker {
 
     fn wait(&self) -> Option<Duration> {
         let walks = !(self.urgent.is_empty() && self.due.is_empty()) && self.walk_at.is_none();
-        if !self.again.is_empty() || !self.filled.is_empty() || walks || self.site.goes_round() {
+        if !self.again.is_empty() || !self.filled.is_empty() || walks || self.site.goes_round() || self.sweep.goes_on()
+        {
             return Some(Duration::ZERO);
         }
         let window = self.windows.first().map(|(at, _)| *at);

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use grandstand_core::access::{Access, Revoked, Term};
 use grandstand_core::admission::Limit;
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Partition, Position, Pseq, Revision, Seq};
 use grandstand_core::likes::{Frame, RoomLikes, Round, Totals};
@@ -21,6 +22,7 @@ use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::owner::answer::{Answer, Fate};
 use grandstand_core::owner::command::{Author, Publish, React, ReportIn, Standing};
 use grandstand_core::record::{Audience, Lane, Policy, RetractTarget, Room, RoomState};
+use grandstand_core::regions::Region;
 use grandstand_core::reject::{Code, Reject};
 use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::sampler::switch::Sampling;
@@ -717,6 +719,26 @@ impl Writer<'_> {
         self.opt(publish.reply_to.as_ref(), |w, id| w.u64(id.value()));
     }
 
+    fn access(&mut self, access: &Access) {
+        let revoked: Vec<_> = access.revoked.iter().collect();
+        self.list(&revoked, |w, (what, term)| {
+            let (of, name) = match what {
+                Revoked::User(user) => (0, user.as_str()),
+                Revoked::Session(session) => (1, &**session),
+                Revoked::Key(key) => (2, &**key),
+            };
+            w.u8(of);
+            w.text(name);
+            w.term(term);
+        });
+        self.opt(access.outage.as_ref(), Writer::term);
+    }
+
+    fn term(&mut self, term: &Term) {
+        self.u64(term.since.0);
+        self.u64(term.until.0);
+    }
+
     fn mail(&mut self, mail: &ToWorker) {
         match mail {
             ToWorker::Room { room, found } => {
@@ -823,6 +845,7 @@ impl Writer<'_> {
                     w.u64(banner.until.0);
                     w.bytes(&banner.json);
                 });
+                self.access(&list.access);
                 self.list(&list.bans, |w, (user, until)| {
                     w.text(user.as_str());
                     w.opt(until.as_ref(), |w, until| w.u64(until.0));
@@ -889,6 +912,7 @@ impl Writer<'_> {
             w.u64(id.value());
             w.u64(until.0);
         });
+        self.list(&room.blackout_regions, |w, region| w.text(&region.to_string()));
         self.u64(room.version);
     }
 
@@ -1261,6 +1285,7 @@ impl<'a> Reader<'a> {
                     let (id, ts, until) = (r.id()?, Wall(r.u64()?), Wall(r.u64()?));
                     Ok(Arc::new(SiteBanner { id, ts, until, json: r.bytes()?.into() }))
                 })?,
+                access: Arc::new(self.access()?),
                 // A length and a flag.
                 bans: self.list(5, |r| Ok((r.user()?, r.opt(|r| r.u64().map(Wall))?)))?.into(),
             })),
@@ -1270,6 +1295,26 @@ impl<'a> Reader<'a> {
             }
             tag => self.peer(tag)?,
         })
+    }
+
+    fn access(&mut self) -> Read<Access> {
+        // A kind, a length and two times.
+        let revoked = self.list(21, |r| {
+            let of = r.u8()?;
+            let name = r.text()?;
+            let what = match of {
+                0 => Revoked::User(UserId::parse(name).ok_or(Fault::Field)?),
+                1 if Revoked::is_name(name) => Revoked::Session(name.into()),
+                2 if Revoked::is_name(name) => Revoked::Key(name.into()),
+                _ => return Err(Fault::Field),
+            };
+            Ok((what, r.term()?))
+        })?;
+        Ok(Access { revoked: revoked.into_iter().collect(), outage: self.opt(Reader::term)? })
+    }
+
+    fn term(&mut self) -> Read<Term> {
+        Ok(Term { since: Wall(self.u64()?), until: Wall(self.u64()?) })
     }
 
     fn settings(&mut self) -> Read<Room> {
@@ -1316,6 +1361,8 @@ impl<'a> Reader<'a> {
             emote_only: self.flag()?,
             members_only: self.opt(Reader::shared)?,
             pin_ends: self.list(16, |r| Ok((r.id()?, Wall(r.u64()?))))?.into_iter().collect(),
+            // The length of a text and a country.
+            blackout_regions: self.list(6, |r| Region::parse(r.text()?).ok_or(Fault::Field))?,
             version: self.u64()?,
         })
     }

@@ -369,6 +369,7 @@ impl Host {
             self.give_up(&old);
         }
         let link = self.join(hello, &socket, deps)?;
+        deps.shard.came(link.home());
         let result = self.read(&mut socket, &mut frames, &link, deps);
         let said = !link.gone.load(Ordering::Acquire);
         self.give_up(&link);

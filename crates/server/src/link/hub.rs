@@ -37,6 +37,7 @@ use super::{
     ShardStatus, SiteList, Tallies, ToWorker, Unheard, WorkerId, Workers,
 };
 use crate::admission::{self, Admission};
+use crate::auth::board::Board;
 use crate::auth::door::{self, Origin};
 use crate::clock;
 use crate::kernel;
@@ -62,6 +63,8 @@ pub struct Settings {
     pub n_workers: u8,
     /// Whose pages may read answers.
     pub origins: Vec<Origin>,
+    /// Where what is said of tokens is written for this process.
+    pub board: Arc<Board>,
 }
 
 pub struct Hub {
@@ -173,9 +176,9 @@ pub fn start(
                 }
             })
         },
+        status: Arc::new(ShardStatus::new(settings.board.clone())),
         settings,
         workers,
-        status: Arc::new(ShardStatus::new()),
         metrics,
         tallies,
         admission,
@@ -641,6 +644,7 @@ impl Hub {
                 self.deliver(worker, mail);
             }
             ToWorker::Site(list) => {
+                self.status.board().write(list.access.clone());
                 self.state().site = Some((list, self.workers.ids().collect()));
                 self.give_site();
             }

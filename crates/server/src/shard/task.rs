@@ -104,7 +104,7 @@ pub struct State {
     lost: BTreeMap<(WorkerId, RoomId), Lost>,
     /// Comments said in a wide room since its last batch.
     said: HashMap<RoomId, u32>,
-    /// Homes that are told of the site's banners, and whether they have the list as it is.
+    /// Homes that are told the site's list, and whether they have the list as it is.
     site_told: BTreeMap<WorkerId, bool>,
     /// What stands, written once for all who are told; until there is another.
     site_banners: Option<Vec<Arc<SiteBanner>>>,
@@ -286,6 +286,10 @@ impl Task {
                 // Neither word would be true for certain.
                 Known::Forgotten => {}
             },
+            ToOwner::Came { home } => {
+                self.state.site_told.entry(home).or_insert(false);
+                self.tell_site();
+            }
             ToOwner::Gone { home } => {
                 self.state.subscribers.retain(|_, homes| {
                     homes.retain(|h| *h != home);
@@ -475,6 +479,8 @@ impl Task {
         }
         if !committed.is_empty() {
             self.advance(&committed);
+            // Before the answers: whoever is told that it holds finds it holding.
+            self.note_rules(&committed);
         }
         for (tag, answer) in answers {
             let reply = self.state.replies.remove(tag as usize);
@@ -680,7 +686,20 @@ impl Task {
         }
     }
 
-    /// Counts gifts and banners, and tells of the banners.
+    /// Puts what was said of tokens on the board, and says that rooms changed.
+    fn note_rules(&mut self, committed: &[Arc<Record>]) {
+        let is_access = |r: &Arc<Record>| matches!(r.body, Body::Revoke(..) | Body::RevokeEnd(_) | Body::Outage(_));
+        if committed.iter().any(is_access) {
+            self.status.board().write(Arc::new(self.owner.access().at(clock::wall())));
+            self.state.site_told.values_mut().for_each(|told| *told = false);
+            self.tell_site();
+        }
+        if committed.iter().any(|record| matches!(record.body, Body::Room(_))) {
+            self.status.add_rules();
+        }
+    }
+
+    /// Counts gifts and banners, and tells the site what is new.
     fn count_gifts(&mut self, committed: &[Arc<Record>]) {
         let mut changed = false;
         for record in committed {
@@ -707,7 +726,7 @@ impl Task {
         }
     }
 
-    /// The site's banners that stand.
+    /// The site's banners that stand, and what is said of tokens.
     fn site_list(&mut self) -> Arc<SiteList> {
         let as_of = self.owner.log_time(clock::mono(), clock::wall());
         let active = &self.owner.site().active;
@@ -724,7 +743,7 @@ impl Task {
         let bans = self.owner.site().bans.values();
         let bans = bans.filter(|ban| !ban.shadow && ban.until.is_none_or(|until| as_of < until));
         let bans = bans.map(|ban| (ban.user.clone(), ban.until)).collect();
-        Arc::new(SiteList { as_of, banners, bans })
+        Arc::new(SiteList { as_of, banners, bans, access: self.status.board().read() })
     }
 
     /// Sends the site's list to the homes that do not have it. A full one is tried again with the lost.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use grandstand_core::access::{Access, Revoked};
 use grandstand_core::ids::{EventId, Position, Revision};
 use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
 use grandstand_core::owner::answer::Answer;
@@ -66,6 +67,8 @@ enum Role {
     Sampler,
     /// Decides about what is held, and turns from policy to policy.
     Reviewer,
+    /// Says what holds of tokens.
+    Warden,
 }
 
 pub struct Actor {
@@ -109,27 +112,23 @@ impl World {
             });
             self.after(start, Event::ClientTick { client: n as ClientIdx });
         }
+        let first = rooms[0].clone();
         for room in rooms {
             let flips = self.plan.rates.iter().any(|(fault, _)| *fault == Fault::Flip);
             let judged = self.plan.moderated && (self.plan.has(Fault::PolicyFlip) || self.plan.has(Fault::FlagVerdict));
             let roles = [Role::Operator, Role::Scores, Role::Gifts].into_iter().chain(flips.then_some(Role::Sampler));
             let roles = roles.chain(judged.then_some(Role::Reviewer));
             for role in roles {
-                let actor = self.actors.len();
-                self.actors.push(Actor {
-                    role,
-                    room: room.clone(),
-                    n: 0,
-                    open: None,
-                    n_asks: 0,
-                    next: Mono(0),
-                    banned: None,
-                    barred: None,
-                    slow: false,
-                });
-                self.after(Duration::from_millis(50), Event::ActorTick { actor });
+                self.actor(role, room.clone());
             }
         }
+        self.actor(Role::Warden, first);
+    }
+
+    fn actor(&mut self, role: Role, room: RoomId) {
+        let actor = self.actors.len();
+        self.actors.push(Actor { role, room, n: 0, open: None, n_asks: 0, next: Mono(0), banned: None, slow: false });
+        self.after(Duration::from_millis(50), Event::ActorTick { actor });
     }
 
     // ---- viewers
@@ -462,6 +461,7 @@ impl World {
             }
             Role::Reviewer => self.review(actor, room).map(|command| (command, None)),
             Role::Operator => self.order(actor, room, n).map(|command| (command, None)),
+            Role::Warden => Some((warden(n), None)),
             Role::Sampler => {
                 if !self.fault(Fault::Flip) {
                     return None;
@@ -470,7 +470,7 @@ impl World {
                 me.slow = !me.slow;
                 let sampling = Some(if me.slow { Sampling::Always } else { Sampling::None });
                 let change = RoomChange { sampling, ..RoomChange::default() };
-                Some((Command::PutRoom { room, change, if_version: None }, None))
+                Some((Command::PutRoom { room, change: change.into(), if_version: None }, None))
             }
         }
     }
@@ -539,14 +539,15 @@ impl World {
                 banner_seconds: Some(if has_few { 15 } else { 600 }),
                 ..RoomChange::default()
             };
-            return Some(Command::PutRoom { room, change, if_version: None });
+            return Some(Command::PutRoom { room, change: change.into(), if_version: None });
         }
         let someone = self.rng.below(self.clients.len() as u64) as usize;
         let user = self.clients[someone].user.clone();
         let target = self.acked.get(&room).and_then(|ids| ids.len().checked_sub(1).map(|last| ids[last]));
         let draw = self.rng.below(10);
         let me = &mut self.actors[actor];
-        let put = |change| Some(Command::PutRoom { room: room.clone(), change, if_version: None });
+        let put =
+            |change: RoomChange| Some(Command::PutRoom { room: room.clone(), change: change.into(), if_version: None });
         match draw {
             0 | 7 if me.banned.is_none() => {
                 me.banned = Some(user.clone());
@@ -587,10 +588,32 @@ impl World {
         }
     }
 
+    /// What the newest process knows of tokens, and up to where it knows the log.
+    pub fn final_access(&self) -> Option<(Position, Access)> {
+        let owner = &self.processes[self.current?].owner;
+        Some((owner.head(), owner.access().clone()))
+    }
+
     /// The highest revision of each score event of a room, as the newest process knows it.
     pub fn final_tops(&self) -> BTreeMap<RoomId, Arc<Snapshot>> {
         let Some(process) = self.current.map(|p| &self.processes[p]) else { return BTreeMap::new() };
         let rooms: Vec<RoomId> = process.owner.rooms().map(|view| view.room.clone()).collect();
         rooms.into_iter().filter_map(|room| Some((room.clone(), Arc::new(process.snapshot(&room)?)))).collect()
+    }
+}
+
+/// Revocations of each kind, some taken back, and outages, long enough that they meet.
+fn warden(n: u64) -> Command {
+    let by = name(UserId::parse("warden"));
+    let lasts = Duration::from_secs(3_600);
+    let user = Revoked::User(name(UserId::parse(&format!("user-{}", n / 6 % 4))));
+    match n % 6 {
+        1 => Command::Revoke { by, what: user, lasts },
+        2 => Command::Revoke { by, what: Revoked::Session(format!("session-{n}").into()), lasts },
+        3 => Command::Outage { by, lasts: Some(lasts) },
+        4 => Command::Revoke { by, what: Revoked::Key(format!("key-{n}").into()), lasts },
+        5 => Command::RevokeEnd { by, what: Revoked::Session(format!("session-{}", n - 3).into()) },
+        _ if n.is_multiple_of(12) => Command::RevokeEnd { by, what: user },
+        _ => Command::Outage { by, lasts: None },
     }
 }

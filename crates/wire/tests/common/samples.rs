@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use grandstand_core::access::Revoked;
 use grandstand_core::ids::{Epoch, EventId, Pseq, Revision, Seq};
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::record::{
@@ -230,6 +231,15 @@ pub fn samples() -> Vec<(&'static str, Record)> {
     let mut of_operator =
         record(31, Body::Banner(Banner { text: "maintenance at 03:00".into(), gift: None, room: None, until }));
     let mut banner_end = record(32, Body::BannerEnd(id(31)));
+    let revoked = |seq, what| record(seq, Body::Revoke(what, until));
+    let mut revoke_user = revoked(40, Revoked::User(UserId::parse("u_q9z").unwrap()));
+    let mut revoke_session = revoked(41, Revoked::Session("s-7".into()));
+    let mut revoke_end = record(42, Body::RevokeEnd(Revoked::Key("idp-2026".into())));
+    let mut outage = record(43, Body::Outage(Some(until)));
+    let mut outage_end = record(44, Body::Outage(None));
+    for record in [&mut revoke_user, &mut revoke_session, &mut revoke_end, &mut outage, &mut outage_end] {
+        (record.room, record.user, record.audience) = (None, UserId::parse("ops_1"), Audience::Nobody);
+    }
     for record in [&mut of_operator, &mut banner_end] {
         (record.room, record.user, record.audience) = (None, UserId::parse("ops_1"), Audience::Nobody);
     }
@@ -329,5 +339,10 @@ pub fn samples() -> Vec<(&'static str, Record)> {
         ("retract_since", record(40, retract(since))),
         ("report", report),
         ("room_asks", record(41, Body::Room(asks.into()))),
+        ("revoke_user", revoke_user),
+        ("revoke_session", revoke_session),
+        ("revoke_end", revoke_end),
+        ("outage", outage),
+        ("outage_end", outage_end),
     ]
 }

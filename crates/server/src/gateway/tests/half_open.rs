@@ -43,6 +43,7 @@ fn still() -> Still {
         stream_limits: StreamLimits { per_user: 9, per_address: 9, total: None, per_room: None },
         exempt: vec![],
         trusted_proxies: vec![],
+        places: Arc::default(),
         proxy_protocol: false,
         drain: Delay { retry_after: Duration::ZERO, spread: Duration::ZERO },
         sockets_max: 99,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use grandstand_core::access::{Access, Revoked, Term};
 use grandstand_core::admission::Limit;
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Partition, Position, Pseq, Revision, Seq};
 use grandstand_core::likes::{Frame, RoomLikes, Round};
@@ -262,6 +263,7 @@ fn mails() -> Vec<ToWorker> {
                 json: br#"{"type":"banner"}"#[..].into(),
             })],
             bans: [(UserId::parse("u").unwrap(), None), (UserId::parse("v").unwrap(), Some(Wall(7)))].into(),
+            access: Arc::new(access()),
         })),
         ToWorker::Page { conn, request, room: room(), answer: Ok(page()) },
     ];
@@ -342,6 +344,13 @@ fn again(up: bool, bytes: &[u8]) -> Result<Vec<u8>, Fault> {
         false => write_down(&read_down(bytes)?, &mut out)?,
     }
     Ok(out.split_off(4))
+}
+
+fn access() -> Access {
+    let term = Term { since: Wall(9), until: Wall(u64::MAX) };
+    let user = Revoked::User(UserId::parse("u").unwrap());
+    let revoked = [user, Revoked::Session("s".into()), Revoked::Key("k".into())].map(|what| (what, term));
+    Access { revoked: revoked.into(), outage: Some(term) }
 }
 
 #[test]
