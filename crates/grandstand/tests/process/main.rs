@@ -1,10 +1,13 @@
 //! The real binary, started, killed, starved and restarted; what its clients were told is held against what its log holds.
 #![forbid(unsafe_code)]
 
+mod access;
 mod admin;
 mod admission;
 mod banners;
 mod bans;
+mod blackout;
+mod certificates;
 mod contract;
 mod crash;
 mod edges;

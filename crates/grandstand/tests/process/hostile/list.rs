@@ -27,9 +27,14 @@ const SCORES: &str = "crates/server/src/control/scores.rs";
 const TLS: &str = "crates/grandstand/tests/process/tls.rs";
 const HERE: &str = "crates/grandstand/tests/process/hostile.rs";
 const HTTP2: &str = "crates/grandstand/tests/process/http2.rs";
+const KEYS: &str = "crates/server/src/auth/keys.rs";
+const KEY_SET: &str = "crates/server/src/auth/key_set.rs";
+const FETCH: &str = "crates/server/src/auth/fetch.rs";
+const ACCESS: &str = "crates/grandstand/tests/process/access.rs";
+const CERTIFICATES: &str = "crates/grandstand/tests/process/certificates.rs";
 const TEXT: &str = "crates/core/src/text.rs";
 
-const NO_OUTBOUND: Place = Absent("the server calls nobody: no webhook, no classifier, keys come from a file");
+const NO_OUTBOUND: Place = Absent("the server calls nobody but the address of its key set: no webhook, no classifier");
 
 fn list() -> Vec<(u8, &'static str, Vec<Place>)> {
     vec![
@@ -161,6 +166,7 @@ fn list() -> Vec<(u8, &'static str, Vec<Place>)> {
                 Table,
                 Test(TOKEN, "algorithms_cannot_be_chosen_by_the_token"),
                 Test(TOKEN, "a_public_key_is_never_taken_as_an_hmac_secret"),
+                Test(KEYS, "a40_signatures_hold_exactly_where_wycheproof_says_so"),
             ],
         ),
         (
@@ -169,18 +175,27 @@ fn list() -> Vec<(u8, &'static str, Vec<Place>)> {
             vec![
                 Test(TOKEN, "a_kid_is_looked_up_exactly"),
                 Test(TOKEN, "a_key_set_file_is_read_again_for_an_unknown_kid_but_not_for_each"),
+                Test(KEY_SET, "a41_an_unknown_key_asks_for_one_fetch_in_30_seconds"),
             ],
         ),
-        (42, "tokens that bring a key", vec![Test(TOKEN, "headers_that_bring_their_own_key_are_refused")]),
-        (43, "key addresses from a token", vec![NO_OUTBOUND]),
-        (44, "times of the wrong type", vec![Test(TOKEN, "times_are_required_and_typed")]),
+        (42, "tokens that bring a key", vec![Table, Test(TOKEN, "headers_that_bring_their_own_key_are_refused")]),
+        (43, "key addresses from a token", vec![Test(FETCH, "a60_an_address_that_could_lead_elsewhere_is_refused")]),
+        (44, "times of the wrong type", vec![Table, Test(TOKEN, "times_are_required_and_typed")]),
         (45, "large and bent tokens", vec![Table, Test(TOKEN, "anything_but_a_small_strict_compact_jws_is_refused")]),
         (
             46,
             "a token for another audience",
             vec![Table, Test(TOKEN, "audience_and_issuer_must_be_the_configured_ones")],
         ),
-        (47, "a key server that misbehaves", vec![NO_OUTBOUND]),
+        (
+            47,
+            "a key server that misbehaves",
+            vec![
+                Test(FETCH, "a47_only_a_whole_short_document_is_taken_and_no_redirect_is_followed"),
+                Test(KEY_SET, "a47_old_and_new_keys_hold_while_both_are_published_and_a_withdrawn_one_does_not"),
+                Test(KEY_SET, "a47_the_last_set_holds_for_a_day_over_a_restart_and_no_longer"),
+            ],
+        ),
         (
             48,
             "timing of a signature's compare",
@@ -197,7 +212,10 @@ fn list() -> Vec<(u8, &'static str, Vec<Place>)> {
         (
             51,
             "another provider's certificate",
-            vec![Absent("providers sign by HMAC; client certificates are not taken")],
+            vec![
+                Test(CERTIFICATES, "a51_a_provider_is_its_signature_and_its_certificate_together"),
+                Test("crates/server/src/auth/certificate.rs", "a51_a_holder_is_named_whole_and_never_by_a_wildcard"),
+            ],
         ),
         (
             52,
@@ -229,15 +247,25 @@ fn list() -> Vec<(u8, &'static str, Vec<Place>)> {
         (
             57,
             "writes without a reason",
-            vec![Test(CONTROL, "a_change_of_a_gateway_needs_its_role_a_reason_and_a_sane_number")],
+            vec![
+                Test(CONTROL, "a_change_of_a_gateway_needs_its_role_a_reason_and_a_sane_number"),
+                Test(ACCESS, "a57_a_declared_outage_lets_late_tokens_watch_and_ends_when_it_is_said_to"),
+            ],
         ),
         (
             58,
             "metrics on the public listener",
-            vec![Test(CONTROL, "the_internal_address_serves_health_and_metrics_and_nothing_else")],
+            vec![
+                Test(CONTROL, "the_internal_address_serves_health_and_metrics_and_nothing_else"),
+                Test(CERTIFICATES, "a58_the_internal_port_speaks_to_those_it_names_alone"),
+            ],
         ),
         (59, "one tenant reading another", vec![Absent("a server has one tenant")]),
-        (60, "calls to addresses of a client's choice", vec![NO_OUTBOUND]),
+        (
+            60,
+            "calls to addresses of a client's choice",
+            vec![Test(FETCH, "a60_an_address_that_could_lead_elsewhere_is_refused")],
+        ),
         (61, "slow receivers of calls", vec![NO_OUTBOUND]),
         (62, "signatures of calls", vec![NO_OUTBOUND]),
         (
@@ -275,6 +303,10 @@ fn list() -> Vec<(u8, &'static str, Vec<Place>)> {
                 Table,
                 Test(DOORS, "a72_a_proxy_header_of_anyone_else_is_a_malformed_request"),
                 Test("crates/wire/src/proxy.rs", "a72_hostile_fronts_are_refused_at_their_first_wrong_byte"),
+                Test(
+                    "crates/grandstand/tests/process/blackout.rs",
+                    "a72_an_edge_is_believed_about_regions_and_a_client_is_not",
+                ),
             ],
         ),
         (
@@ -287,7 +319,14 @@ fn list() -> Vec<(u8, &'static str, Vec<Place>)> {
             "slow mode by many sockets",
             vec![Test("crates/core/tests/owner.rs", "every_promise_holds_in_any_interleaving")],
         ),
-        (75, "ways round a ban", vec![Test(CONTROL, "a_banned_user_is_told_so_until_the_ban_is_lifted")]),
+        (
+            75,
+            "ways round a ban",
+            vec![
+                Test(CONTROL, "a_banned_user_is_told_so_until_the_ban_is_lifted"),
+                Test(ACCESS, "a75_a_revoked_user_is_sent_away_from_every_stream_and_does_not_come_back"),
+            ],
+        ),
         (
             76,
             "another's key of a comment",

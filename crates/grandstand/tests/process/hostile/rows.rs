@@ -6,6 +6,8 @@ use std::time::Duration;
 use grandstand_wire::ws::{Incoming, Opcode, write_masked_frame};
 use serde_json::json;
 
+use grandstand_server::auth::keys::SigningKey;
+
 use super::stage::{Attack, End, Row, Stage, field, half_close, reset};
 
 pub const ROOM: &str = "arena";
@@ -87,7 +89,68 @@ pub fn rows() -> Vec<Row> {
     streams(&mut rows);
     requests(&mut rows);
     texts(&mut rows);
+    tokens(&mut rows);
     rows.0
+}
+
+/// A token of a good one's claims with another header; its signature is the good one's.
+fn bent(good: &str, header: &str) -> String {
+    let (_, rest) = good.split_once('.').expect("three parts");
+    format!("{}.{rest}", base64url(header.as_bytes()))
+}
+
+fn base64url(bytes: &[u8]) -> String {
+    const SIGNS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let bits = |chunk: &[u8]| chunk.iter().fold(0u32, |all, b| all << 8 | u32::from(*b)) << (8 * (3 - chunk.len()));
+    let each = |chunk: &[u8]| {
+        let n = bits(chunk);
+        (0..=chunk.len()).map(move |i| char::from(SIGNS[(n >> (18 - 6 * i) & 63) as usize])).collect::<String>()
+    };
+    bytes.chunks(3).map(each).collect()
+}
+
+/// What every door says of a token that is none: the API 401, a stream 4003.
+fn is_refused(stage: &Stage, what: &str, token: &str) -> Result<(), String> {
+    let request = get("/v1/rooms", &format!("Authorization: Bearer {token}\r\n"));
+    let (status, _, body) = stage.asked(&request)?;
+    if status != 401 {
+        return Err(format!("{what}: {status} {}", String::from_utf8_lossy(&body)));
+    }
+    let mut socket = stage.upgraded(&format!("Authorization: Bearer {token}\r\n"))?;
+    let close = socket.until(|e| e["type"] == "close" || e["type"] == "hello")?;
+    if close["code"] == 4003 { Ok(()) } else { Err(format!("{what}: {close}")) }
+}
+
+fn tokens(rows: &mut Rows) {
+    rows.script(42, "a token that brings its own key, or says where one is", |stage| {
+        let good = stage.server.token("u", &["publisher"]);
+        for header in [
+            r#"{"alg":"EdDSA","kid":"own","jku":"http://127.0.0.1:1/keys"}"#,
+            r#"{"alg":"EdDSA","kid":"own","x5u":"file:///etc/passwd"}"#,
+            r#"{"alg":"EdDSA","kid":"own","jwk":{"kty":"OKP","crv":"Ed25519","x":"AA"}}"#,
+            r#"{"alg":"EdDSA","kid":"own","crit":["exp"]}"#,
+            r#"{"alg":"HS256","kid":"own"}"#,
+            r#"{"alg":"none"}"#,
+            r#"{"alg":"EdDSA","kid":"../../dev/null"}"#,
+            r#"{"alg":"EdDSA","kid":"' OR 1=1 --"}"#,
+        ] {
+            is_refused(stage, header, &bent(&good, header))?;
+        }
+        Ok(())
+    });
+    rows.script(44, "times that are no times", |stage| {
+        for exp in [r#""9999999999""#, "-1", "1e10", "99999999999999999999", "null", "[9999999999]"] {
+            let claims = format!(r#"{{"sub":"u","exp":{exp}}}"#);
+            is_refused(stage, &claims, &signed(stage, &claims))?;
+        }
+        is_refused(stage, "no exp", &signed(stage, r#"{"sub":"u"}"#))
+    });
+}
+
+/// A token of the server's own key that says exactly this.
+fn signed(stage: &Stage, claims: &str) -> String {
+    let key = SigningKey::in_folder(&stage.server.data()).expect("the server made it");
+    key.sign_text(claims)
 }
 
 fn origins(rows: &mut Rows) {
