@@ -8,7 +8,7 @@
 //! any more. It must never let a revoked token in, whatever else is declared. The awkward case is a token that does not say when it
 //! was issued: it counts as issued before any revocation.
 //!
-//! Numbers: a declared outage lasts at most a day, and 12 h past its end no token is taken (docs/decisions/0028-access.md).
+//! Numbers: a declared outage lasts at most a day, and 12 h past its end no token is taken (docs/decisions/0031-access.md).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
