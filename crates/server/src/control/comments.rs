@@ -135,7 +135,7 @@ pub async fn report(State(control): State<Shared>, ask: Ask) -> Result<Response<
     let room = ask.room()?;
     let who = ask.identity(&control)?;
     let settings = control.settings(&room).await?;
-    auth::may_view(who.as_deref(), &room, &settings)?;
+    let _permit = auth::permit::may_view(who.as_deref(), ask.place, &room, &settings)?;
     let user = who.ok_or(Denied::NeedsToken)?.user.clone();
     let mut fields = ask.object()?;
     let event = fields.need("event_id", "must be an event id", |v| v.as_u64().and_then(EventId::new));

@@ -457,7 +457,9 @@ impl Worker {
         // Before the room's facts are here nothing of it was seen to report.
         let Some(info) = info else { return };
         let who = self.viewer(slot).and_then(|viewer| viewer.identity.clone());
-        let who = who.filter(|who| auth::may_view(Some(who), &room, &info.settings).is_ok());
+        let place = self.regions.get(&(slot as u32)).copied();
+        let may = |who: &Arc<Identity>| auth::permit::may_view(Some(who), place, &room, &info.settings).is_ok();
+        let who = who.filter(may);
         let Some(who) = who else {
             let what = "only users with a name may report";
             return self.say(slot, event_error(Some(&room), ErrorCode::NotAllowed, what, None));

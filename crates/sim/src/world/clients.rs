@@ -127,7 +127,17 @@ impl World {
 
     fn actor(&mut self, role: Role, room: RoomId) {
         let actor = self.actors.len();
-        self.actors.push(Actor { role, room, n: 0, open: None, n_asks: 0, next: Mono(0), banned: None, slow: false });
+        self.actors.push(Actor {
+            role,
+            room,
+            n: 0,
+            open: None,
+            n_asks: 0,
+            next: Mono(0),
+            banned: None,
+            barred: None,
+            slow: false,
+        });
         self.after(Duration::from_millis(50), Event::ActorTick { actor });
     }
 
