@@ -51,7 +51,7 @@ impl Stand {
             decided: Vec::new(),
             saved: BTreeMap::new(),
         };
-        stand.ask(Command::PutRoom { room: room(), change, if_version: None });
+        stand.ask(Command::PutRoom { room: room(), change: Box::new(change), if_version: None });
         stand
     }
 
@@ -418,7 +418,7 @@ fn what_was_under_way_when_the_policy_came_is_judged_by_it() {
     for policy in [Policy::PreModerate, Policy::PreModerateStrict] {
         let mut stand = Stand::with(Policy::Off);
         let change = RoomChange { moderation_policy: Some(policy), ..RoomChange::default() };
-        stand.submit(Command::PutRoom { room: room(), change, if_version: None });
+        stand.submit(Command::PutRoom { room: room(), change: Box::new(change), if_version: None });
         let tag = stand.say("u", "k", "hi");
         assert!(matches!(stand.answer_to(tag), Answer::Pending { .. }), "{policy:?}");
         let again = stand.say("u", "k", "hi");
@@ -434,7 +434,7 @@ fn an_allow_of_an_older_policy_opens_no_strict_room() {
     let tag = stand.say("u", "k", "hi");
     for policy in [Policy::PreModerate, Policy::PreModerateStrict] {
         let change = RoomChange { moderation_policy: Some(policy), ..RoomChange::default() };
-        stand.ask(Command::PutRoom { room: room(), change, if_version: None });
+        stand.ask(Command::PutRoom { room: room(), change: Box::new(change), if_version: None });
     }
     stand.judge(Verdict::Allow);
     assert!(matches!(stand.answer_to(tag), Answer::Pending { .. }));

@@ -526,7 +526,7 @@ impl World {
         let policies = [Policy::PreModerate, Policy::PreModerateStrict, Policy::PostModerateFast];
         let policy = policies[me.n as usize % policies.len()];
         let change = RoomChange { moderation_policy: Some(policy), ..RoomChange::default() };
-        Some(Command::PutRoom { room, change, if_version: None })
+        Some(Command::PutRoom { room, change: Box::new(change), if_version: None })
     }
 
     fn order(&mut self, actor: ActorIdx, room: RoomId, n: u64) -> Option<Command> {
