@@ -672,7 +672,7 @@ fn a_strict_rooms_snapshot_is_kept_by_nobody() {
     let op = stand.token("op", &["admin"]);
     stand.put(&op, "a", json!({"moderation_policy": "pre-moderate-strict"})).ok();
     let first = stand.get("/v1/rooms/a/snapshot");
-    assert_eq!(first.header("cache-control"), "no-store");
+    assert_eq!(first.header("cache-control"), "private, no-store");
     stand.put(&op, "a", json!({"title": "changed"})).ok();
     let second = stand.get("/v1/rooms/a/snapshot");
     assert_ne!(first.header("etag"), second.header("etag"), "not the one of a moment ago");

@@ -109,6 +109,8 @@ fn roads(server: &Server, room: &str, token: Option<&str>, cursor: u64) -> Vec<(
     };
     for (rung, cursor) in RUNGS.into_iter().flat_map(|rung| [(rung, None), (rung, Some(cursor.to_string()))]) {
         let shown = match Viewer::open(server, rung, room, cursor.as_deref(), token) {
+            // It waited, and there was nothing new to be shown.
+            Err(quiet) if quiet.status == 204 => true,
             Err(refused) => {
                 let code = &refused.json["code"];
                 assert!([json!("blackout"), json!(4051)].contains(code), "{rung:?}: {refused:?}");
