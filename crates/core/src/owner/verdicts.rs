@@ -229,10 +229,20 @@ impl Owner {
     ) -> Result<Answer, Answer> {
         let ts = draft.ts;
         let view = self.drafted(draft, at).expect("the room of a comment was made before it");
+        let hold = Duration::from_secs(view.settings.hold_seconds.into());
         if view.held.len() >= HELD_MAX {
-            return Err(Answer::Pending { retry_after: FULL_WAIT });
+            // Nobody is shown what was taken back or is by somebody who was banned since: its place is free.
+            let is_dead = |held: &&Arc<Record>| {
+                let user = held.user.as_ref();
+                view.is_retracted(held.event_id(), held.ts, user)
+                    || user.is_some_and(|user| view.is_banned(user, ts) || self.site.is_banned(user, ts))
+            };
+            let Some(dead) = view.held.values().find(is_dead).cloned() else {
+                return Err(Answer::Pending { retry_after: FULL_WAIT });
+            };
+            self.log_end(draft, at, &dead, End::Denied);
         }
-        let until = ts + Duration::from_secs(view.settings.hold_seconds.into());
+        let until = ts + hold;
         let room = self.slots[at].room.clone();
         let record = self.push_private(draft, at, &room, |r| {
             r.user = Some(user);

@@ -5,6 +5,7 @@
 //! it does not judge: there only the way back is checked. Whoever adds a field to a message adds its shape here.
 
 use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
+use grandstand_core::regions::Region;
 use grandstand_core::rng::Rng;
 use grandstand_server::link::codec::{FRAME_MAX, Fault, Frames, read_down, read_up, write_down, write_up};
 
@@ -47,6 +48,9 @@ enum Words {
     Key,
     ClientMsgId,
     LikeKind,
+    Region,
+    /// What names a session or a key.
+    Token,
     Peer,
     Method,
     Target,
@@ -102,8 +106,16 @@ const SETTINGS: &[Shape] = &[
     List(&[WORDS, U64]),
     Any(16),
     Flag,
+    Flag,
+    Flag,
+    Opt(&[WORDS]),
+    List(&[ID, U64]),
+    List(&[Text(Words::Region)]),
     U64,
 ];
+const TERM: Shape = Any(16);
+const TOKEN: Shape = Text(Words::Token);
+const ACCESS: &[Shape] = &[List(&[One(&[(0, &[USER]), (1, &[TOKEN]), (2, &[TOKEN])]), TERM]), Opt(&[TERM])];
 const INFO: &[Shape] =
     &[ROOM, Of(SETTINGS), POSITION, List(&[Epoch(false), SEQ]), POSITION, U64, TOTALS, WORDS, WORDS, Flag];
 const PIECE: &[Shape] = &[
@@ -116,7 +128,7 @@ const PIECE: &[Shape] = &[
     Bytes,
     Opt(&[USER, Opt(&[Text(Words::ClientMsgId)])]),
     Below(3),
-    Opt(&[One(&[(0, &[ID]), (1, &[USER]), (2, &[])])]),
+    Opt(&[One(&[(0, &[ID]), (1, &[USER]), (2, &[]), (3, &[USER, U64])])]),
     Opt(&[U64, U32, U32, Flag, Opt(&[USER]), Opt(&[ID])]),
 ];
 const PAGE: &[Shape] = &[List(PIECE), POSITION];
@@ -131,7 +143,7 @@ const ANSWER: &[Shape] = &[One(&[
     (2, &[U64, Of(SETTINGS)]),
     (3, &[Opt(&[ID])]),
     (4, &[U64]),
-    (5, &[Below(20), WORDS, Opt(&[U64]), List(&[WORDS, WORDS])]),
+    (5, &[Below(26), WORDS, Opt(&[U64]), List(&[WORDS, WORDS])]),
     (20, &[ID, Any(2), Flag, Opt(&[One(&[(0, &[]), (1, &[ID])])])]),
     (45, &[ID]),
 ])];
@@ -151,9 +163,10 @@ const MAIL: &[Shape] = &[One(&[
     (9, &[ROOM, U64, One(&[(0, PAGE), (1, &[]), (2, &[]), (3, &[U64, U64]), (4, &[])])]),
     (10, &[List(&[ROOM, TOTALS])]),
     (11, &[U64, U64]),
-    (20, &[List(&[ID, U64, U64, Bytes])]),
+    (20, &[U64, List(&[ID, U64, U64, Bytes]), Of(ACCESS), List(&[USER, Opt(&[U64])])]),
     (40, &[CONN, ROOM, Text(Words::ClientMsgId), Opt(&[ID])]),
     (45, &[CONN, ROOM, Text(Words::ClientMsgId)]),
+    (50, &[ROOM, USER, Opt(&[U64])]),
     (PEER[0].0, PEER[0].1),
     (PEER[1].0, PEER[1].1),
     (PEER[2].0, PEER[2].1),
@@ -172,6 +185,7 @@ const UP: &[Shape] = &[One(&[
     (11, &[WORKER, U64, ROOM, POSITION, POSITION]),
     (12, &[U64, U64, U64, List(&[ROOM, List(&[KIND, List(&[USER, U32])])])]),
     (20, &[ROOM, USER, ID]),
+    (50, &[ROOM, USER, ID, WORDS]),
     (32, &[One(&[(0, &[]), (1, &[WORKER])]), One(PEER)]),
 ])];
 const DOWN: &[Shape] = &[One(&[
@@ -292,6 +306,8 @@ fn judge(words: Words, said: &str) -> Result<(), Stop> {
             let word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
             said.len() <= 16 && bytes.next().is_some_and(|b| b.is_ascii_lowercase()) && bytes.all(word)
         }
+        Words::Region => Region::parse(said).is_some(),
+        Words::Token => (1..=256).contains(&said.len()) && !said.chars().any(char::is_control),
         Words::Peer => said.parse::<std::net::SocketAddr>().is_ok(),
         Words::Method => !said.is_empty() && said.bytes().all(is_token),
         // Which texts are URIs is the library's to say: a plain path is one.
@@ -356,6 +372,8 @@ fn make(shapes: &[Shape], rng: &mut Rng, out: &mut Vec<u8>) {
                     Words::User => ["u_q9z", "ü"][rng.below(2) as usize].to_owned(),
                     Words::Key | Words::ClientMsgId => "goal:5512".to_owned(),
                     Words::LikeKind => ["like", "a", "heart_2"][rng.below(3) as usize].to_owned(),
+                    Words::Region => ["GB", "GB-SCT", "de"][rng.below(3) as usize].to_owned(),
+                    Words::Token => ["s-7", "idp-2026"][rng.below(2) as usize].to_owned(),
                     Words::Peer => ["127.0.0.1:9", "[2001:db8::1]:443"][rng.below(2) as usize].to_owned(),
                     Words::Method => ["GET", "POST", "QUERY"][rng.below(3) as usize].to_owned(),
                     Words::Target => ["/v1/rooms", "/v1/rooms/a/snapshot?min=7", "*"][rng.below(3) as usize].to_owned(),
@@ -460,9 +478,9 @@ pub fn check(input: &[u8]) -> u64 {
             Err(Stop::Unknown) => {}
         }
         if let Ok(written) = &fast {
-            // A header's name, a URI or a room's table of amounts may be written in another way than it came; then that is the
-            // way. Mail with rooms' settings: their facts, changes of them, answers.
-            let may_differ = if up { frame[0] == 7 } else { frame[0] == 3 && [1, 3, 4, 7, 8].contains(&frame[3]) };
+            // A header's name, a URI, a region, a room's table of amounts or of pins and the list of what is revoked may be written in
+            // another way than they came; then that is the way. Mail with rooms' settings: their facts, changes of them, answers.
+            let may_differ = if up { frame[0] == 7 } else { frame[0] == 3 && [1, 3, 4, 7, 8, 20].contains(&frame[3]) };
             if !may_differ {
                 assert_eq!(written.escape_ascii().to_string(), frame.escape_ascii().to_string(), "written again");
             }

@@ -63,7 +63,8 @@ impl Worker {
             return;
         }
         let before = std::mem::replace(&mut self.site.bans, bans.clone());
-        let is_new = |(user, _): &&(UserId, _)| before.binary_search_by(|(name, _)| name.cmp(user)).is_err();
+        // One that ended is on the list until the next one comes: the same name with another end is a new ban.
+        let is_new = |ban: &&(UserId, _)| !before.contains(ban);
         if !bans.iter().any(|ban| is_new(&ban)) {
             return;
         }

@@ -149,9 +149,10 @@ impl Task {
             return self.answer(question.tag, Some(question.ruling.or(ruling)));
         }
         let (tag, deadline) = (question.tag, question.deadline);
+        let own = Some(question.ruling.clone()).filter(|own| own.verdict == Verdict::Flag);
         if self.desk.offer(question, deadline, true, now) == Turn::Passed {
             self.counts.add_passed();
-            self.answer(tag, None);
+            self.answer(tag, own);
         }
     }
 

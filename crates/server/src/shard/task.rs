@@ -464,8 +464,9 @@ impl Task {
                     match (own, &self.asker) {
                         // A block is a block: nobody else is asked.
                         (Some(ruling), Some(asker)) if ruling.verdict != Verdict::Block => {
+                            let own = Some(ruling.clone()).filter(|own| own.verdict == Verdict::Flag);
                             if !asker.ask(Question { tag, room, text, deadline, strict, ruling }) {
-                                verdicts.push((tag, None));
+                                verdicts.push((tag, own));
                             }
                         }
                         (own, _) => verdicts.push((tag, own)),
@@ -898,7 +899,7 @@ impl Task {
         let stands = |record: &&Arc<Record>| {
             let user = record.user.as_ref();
             !view.is_retracted(record.event_id(), record.ts, user)
-                && !user.is_some_and(|user| view.is_banned(user, now))
+                && !user.is_some_and(|user| view.is_banned(user, now) || self.owner.site().is_banned(user, now))
         };
         Ok(view.held.values().filter(stands).cloned().collect())
     }

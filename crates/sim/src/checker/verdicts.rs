@@ -39,7 +39,10 @@ pub(super) fn check(log: &Log<'_>, history: &[Line], found: &mut Violations) {
             Body::Room(settings) if settings.moderation_policy != force.policy => {
                 *force = Force { policy: settings.moderation_policy, version: force.version + 1 };
             }
-            Body::Comment(comment) if record.audience == Audience::Everyone => {
+            Body::Comment(comment)
+                if record.audience == Audience::Everyone
+                    || record.audience == Audience::Author && record.held_id().is_some() =>
+            {
                 if let Some(held_id) = record.held_id() {
                     if !held.contains_key(&held_id) {
                         found.push(format!("I-09: {id:?} shows {held_id:?}, which is not held"));
@@ -84,17 +87,22 @@ pub(super) fn check(log: &Log<'_>, history: &[Line], found: &mut Violations) {
                     found.push(format!("I-09: {id:?} says that {held_id:?} is shown as {shown:?}"));
                 }
             }
-            Body::Retract(retract) => match &retract.target {
-                RetractTarget::Event(target) => drop(must_go.remove(target)),
-                RetractTarget::User(user) => must_go.retain(|id| {
-                    *id > record.event_id() || log.by_id.get(id).is_some_and(|r| r.user.as_ref() != Some(user))
-                }),
-                RetractTarget::Since(user, from) => must_go.retain(|id| {
-                    let said = log.by_id.get(id).filter(|r| r.user.as_ref() == Some(user) && r.ts >= *from);
-                    *id > record.event_id() || said.is_none()
-                }),
-                RetractTarget::All => must_go.retain(|id| *id > record.event_id()),
-            },
+            // A verdict of before does not hold after either: what was judged may be by whom, or what, was taken away.
+            Body::Ban(_) => force.version += 1,
+            Body::Retract(retract) => {
+                force.version += 1;
+                match &retract.target {
+                    RetractTarget::Event(target) => drop(must_go.remove(target)),
+                    RetractTarget::User(user) => must_go.retain(|id| {
+                        *id > record.event_id() || log.by_id.get(id).is_some_and(|r| r.user.as_ref() != Some(user))
+                    }),
+                    RetractTarget::Since(user, from) => must_go.retain(|id| {
+                        let said = log.by_id.get(id).filter(|r| r.user.as_ref() == Some(user) && r.ts >= *from);
+                        *id > record.event_id() || said.is_none()
+                    }),
+                    RetractTarget::All => must_go.retain(|id| *id > record.event_id()),
+                }
+            }
             _ => {}
         }
     }
