@@ -538,7 +538,7 @@ impl Hub {
             Down::Welcome(_) | Down::Refused(_) => {}
             Down::Share(share) => self.admission.share(self.taken(share), clock::mono()),
             Down::Status(status) => {
-                self.give_site();
+                self.give_site(&mut self.state());
                 self.status.set_durability(status.durability);
                 self.status.set_head(status.head);
                 if let Some(epoch) = status.epoch {
@@ -606,6 +606,8 @@ impl Hub {
             ToWorker::Tally(rooms) => self.give_totals(&rooms),
             ToWorker::Room { room, found } => {
                 let mut state = self.state();
+                // First: whoever is greeted in the room reads it there. One that came before the workers ran was never theirs.
+                self.give_site(&mut state);
                 let watches = state.rooms.get_mut(&room).map(Vec::as_mut_slice).unwrap_or_default();
                 let Some(watch) = watches.iter_mut().find(|w| w.worker == worker) else { return };
                 let is_there = found.is_ok();
@@ -645,16 +647,17 @@ impl Hub {
             }
             ToWorker::Site(list) => {
                 self.status.board().write(list.access.clone());
-                self.state().site = Some((list, self.workers.ids().collect()));
-                self.give_site();
+                let mut state = self.state();
+                state.site = Some((list, self.workers.ids().collect()));
+                self.give_site(&mut state);
             }
             mail => self.deliver(worker, mail),
         }
     }
 
-    /// Gives the site's list to the workers that have not had it; one that is too full has it with the shard's next word.
-    fn give_site(&self) {
-        let mut state = self.state();
+    /// Gives the site's list to the workers that have not had it; one that is too full, or does not run yet, has it with
+    /// the shard's next word or its first room.
+    fn give_site(&self, state: &mut State) {
         let Some((list, owed)) = &mut state.site else { return };
         owed.retain(|worker| self.workers.send(*worker, ToWorker::Site(list.clone())).is_err());
         if owed.is_empty() {

@@ -339,10 +339,7 @@ impl Task {
         if found.is_ok() {
             let home = self.workers.home(worker);
             // First: whoever is greeted in the room reads it there.
-            // The list that a process got when it was linked may have come before its workers listened.
-            let is_first = !self.state.subscribers.values().any(|homes| homes.contains(&home));
-            let told = self.state.site_told.entry(home).or_insert(false);
-            *told &= !is_first;
+            self.state.site_told.entry(home).or_insert(false);
             self.tell_site();
             let homes = self.state.subscribers.entry(room.clone()).or_default();
             if !homes.contains(&home) {
