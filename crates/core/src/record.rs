@@ -471,6 +471,18 @@ pub enum RetractTarget {
     All,
 }
 
+impl RetractTarget {
+    /// Whether a comment is meant that was said before the retract: its id, its author and when.
+    pub fn means(&self, id: EventId, user: Option<&UserId>, ts: Wall) -> bool {
+        match self {
+            RetractTarget::Event(target) => *target == id,
+            RetractTarget::User(whose) => user == Some(whose),
+            RetractTarget::Since(whose, from) => user == Some(whose) && *from <= ts,
+            RetractTarget::All => true,
+        }
+    }
+}
+
 /// Only what changed; `None` means unchanged.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Config {

@@ -83,14 +83,14 @@ impl Owner {
 
     /// Whether the user may not speak in the room, as this batch leaves both so far.
     pub(super) fn is_banned_in(&self, draft: &Draft, at: usize, user: &UserId) -> bool {
-        let view = draft.views.get(&at).or(self.slots[at].view.as_ref());
+        let view = self.view_in(draft, at);
         view.is_some_and(|view| view.is_banned(user, draft.ts))
             || draft.site.as_ref().unwrap_or(&self.site).is_banned(user, draft.ts) && !planted(95)
     }
 
     /// Whether what the user says in the room is shown to nobody else, as this batch leaves both so far.
     pub(super) fn is_shadowed_in(&self, draft: &Draft, at: usize, user: &UserId) -> bool {
-        let view = draft.views.get(&at).or(self.slots[at].view.as_ref());
+        let view = self.view_in(draft, at);
         view.is_some_and(|view| view.is_shadowed(user, draft.ts))
             || draft.site.as_ref().unwrap_or(&self.site).is_shadowed(user, draft.ts)
     }
@@ -99,6 +99,12 @@ impl Owner {
     pub(super) fn is_silenced(&self, at: usize, user: &UserId, log_now: Wall) -> bool {
         self.slots[at].view.as_ref().is_some_and(|view| view.is_banned(user, log_now))
             || self.site.is_banned(user, log_now)
+    }
+
+    /// Whether what the user does moves nobody else now, as far as the log says.
+    pub(super) fn is_shadowed(&self, at: usize, user: &UserId, log_now: Wall) -> bool {
+        self.slots[at].view.as_ref().is_some_and(|view| view.is_shadowed(user, log_now))
+            || self.site.is_shadowed(user, log_now)
     }
 }
 

@@ -116,9 +116,14 @@ impl Owner {
         Ok((at, draft.views.get_mut(&at).expect("it was drafted above")))
     }
 
+    /// The room as this batch leaves it so far; `None` when there is none.
+    pub(super) fn view_in<'a>(&'a self, draft: &'a Draft, at: usize) -> Option<&'a RoomView> {
+        draft.views.get(&at).or(self.slots[at].view.as_ref())
+    }
+
     /// A room's first record comes before all others; the batch that was to bring it may have failed.
     pub(super) fn make_room_if_missing(&self, draft: &mut Draft, at: usize) {
-        if draft.views.get(&at).or(self.slots[at].view.as_ref()).is_none() {
+        if self.view_in(draft, at).is_none() {
             self.make_room(draft, at);
         }
     }
@@ -132,7 +137,7 @@ impl Owner {
     /// Logs a room's new settings and, when viewers must know, the change.
     pub(super) fn log_settings(&self, draft: &mut Draft, at: usize, settings: Arc<Room>, config: Config) {
         let room = &self.slots[at].room;
-        let old = draft.views.get(&at).or(self.slots[at].view.as_ref());
+        let old = self.view_in(draft, at);
         let policy_version = old.map_or(1, |v| v.policy_version);
         let record = draft.push(Some(room), |r| {
             r.audience = Audience::Nobody;

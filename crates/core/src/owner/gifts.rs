@@ -21,7 +21,6 @@ impl Owner {
         let ts = draft.ts;
         let (at, view) = self.drafted_for_use(draft, &gift.room)?;
         let digest = gift_digest(Some(&gift.user), &gift.gift);
-        let is_banned = view.is_banned(&gift.user, ts);
         let closed = may_comment(&view.settings);
         let full = view.gifts.is_full(ts);
         let in_log = view.gifts.by_key.get(&gift.gift.gift_id).copied();
@@ -33,7 +32,7 @@ impl Owner {
             }
             return Ok(Answer::Gift { event_id, duplicate: true, banner: BannerFate::Unsaid });
         }
-        if is_banned || self.drafted_site(draft).is_banned(&gift.user, ts) {
+        if self.is_banned_in(draft, at, &gift.user) {
             return Err(banned());
         }
         closed?;
@@ -146,7 +145,7 @@ impl Owner {
     /// Tells what is due of a room's combos.
     pub(super) fn seal_combos(&self, draft: &mut Draft, at: usize) {
         let ts = draft.ts;
-        let Some(view) = draft.views.get(&at).or(self.slots[at].view.as_ref()) else { return };
+        let Some(view) = self.view_in(draft, at) else { return };
         for (key, ended) in view.combos.due(ts, view.patience()) {
             self.log_combo(draft, at, &key, ended);
         }

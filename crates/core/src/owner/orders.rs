@@ -72,7 +72,7 @@ impl Owner {
         let mut rooms: Vec<usize> = in_log.chain(draft.views.keys().copied()).collect();
         rooms.sort_unstable();
         rooms.dedup();
-        let view = |at: usize| draft.views.get(&at).or(self.slots[at].view.as_ref());
+        let view = |at: usize| self.view_in(draft, at);
         let mut bound: Vec<(EventId, usize)> =
             rooms.into_iter().filter_map(|at| Some((*view(at)?.bound.get(match_id)?, at))).collect();
         bound.sort_unstable();
@@ -98,7 +98,7 @@ impl Owner {
     ) -> Result<Arc<Room>, Answer> {
         let changed = rooms::change(old, wanted, draft.ts)
             .map_err(|f| Answer::Reject(Reject::fields(Code::BadField, "the room's settings are not valid", f)))?;
-        let exists = draft.views.get(&at).or(self.slots[at].view.as_ref()).is_some();
+        let exists = self.view_in(draft, at).is_some();
         let mut settings = changed.room;
         if !exists {
             settings.version = 1;
@@ -122,7 +122,7 @@ impl Owner {
         if_version: Option<u64>,
     ) -> Result<Answer, Answer> {
         let at = self.index[&room];
-        let old = draft.views.get(&at).or(self.slots[at].view.as_ref()).map(|v| v.settings.clone());
+        let old = self.view_in(draft, at).map(|v| v.settings.clone());
         let version = old.as_ref().map_or(0, |r| r.version);
         if if_version.is_some_and(|wanted| wanted != version) {
             let text = format!("the room is at version {version}");
@@ -134,7 +134,7 @@ impl Owner {
     }
 
     pub(super) fn seal_slow_mode_end(&self, draft: &mut Draft, at: usize, end: Wall) {
-        let Some(view) = draft.views.get(&at).or(self.slots[at].view.as_ref()) else { return };
+        let Some(view) = self.view_in(draft, at) else { return };
         let settings = view.settings.clone();
         if settings.slow_mode_until == Some(end) {
             let off = RoomChange { slow_mode_seconds: Some(0), ..RoomChange::default() };
@@ -144,7 +144,7 @@ impl Owner {
     }
 
     pub(super) fn seal_pin_end(&self, draft: &mut Draft, at: usize) {
-        let Some(view) = draft.views.get(&at).or(self.slots[at].view.as_ref()) else { return };
+        let Some(view) = self.view_in(draft, at) else { return };
         let settings = view.settings.clone();
         let end = RoomChange::from(Asks { end_pins: true, ..Asks::default() });
         let changed = self.change_room(draft, at, &settings, &end);

@@ -239,7 +239,7 @@ impl Owner {
         let Comment { at, publish, ruling, becomes, policy, policy_version, was_wide, .. } = comment;
         let judged_first = policy.judges_first();
         self.make_room_if_missing(draft, at);
-        let view = draft.views.get(&at).or(self.slots[at].view.as_ref()).expect("the room was made above");
+        let view = self.view_in(draft, at).expect("the room was made above");
         let author = publish.author;
         if self.is_banned_in(draft, at, &author.user) && !planted(6) {
             return Err(banned());

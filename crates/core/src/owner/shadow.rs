@@ -34,12 +34,7 @@ impl Apart {
 
     /// Takes out what a retract means.
     pub fn retract(&mut self, target: &RetractTarget) -> Vec<Arc<Record>> {
-        let is_meant = |raw: &Record| match target {
-            RetractTarget::Event(id) => raw.event_id() == *id,
-            RetractTarget::User(user) => raw.user.as_ref() == Some(user),
-            RetractTarget::Since(user, from) => raw.user.as_ref() == Some(user) && *from <= raw.ts,
-            RetractTarget::All => true,
-        };
+        let is_meant = |raw: &Record| target.means(raw.event_id(), raw.user.as_ref(), raw.ts);
         let (gone, kept) = std::mem::take(&mut self.0).into_iter().partition(|(raw, _)| is_meant(raw));
         self.0 = kept;
         let gone: VecDeque<_> = gone;
@@ -115,7 +110,7 @@ impl Owner {
 
     /// Gives it an id that its author and the moderators are shown it under.
     fn seal_apart(&mut self, draft: &mut Draft, at: usize, raw: Arc<Record>) {
-        let view = draft.views.get(&at).or(self.slots[at].view.as_ref());
+        let view = self.view_in(draft, at);
         let (Some(view), Some(user), Body::Comment(comment)) = (view, &raw.user, &raw.body) else { return };
         let retracted = view.is_retracted(raw.event_id(), raw.ts, Some(user));
         let policy = view.settings.moderation_policy;

@@ -23,6 +23,7 @@ use crate::owner::answer::{Answer, Output};
 use crate::owner::command::Tag;
 use crate::owner::draft::Draft;
 use crate::owner::seal::{Becomes, Comment, Waiting};
+use crate::owner::view::RoomView;
 use crate::planted::planted;
 use crate::record::{
     Audience, Audit, Blocked, Body, Comment as Said, End, HELD, Held, HeldEnd, Policy, RAW, Record, RetractTarget,
@@ -227,22 +228,17 @@ impl Owner {
         (comment, client_msg_id): (Said, ClientMsgId),
         verdict: Verdict,
     ) -> Result<Answer, Answer> {
-        let ts = draft.ts;
-        let view = self.drafted(draft, at).expect("the room of a comment was made before it");
+        self.drafted(draft, at).expect("the room of a comment was made before it");
+        let view = &draft.views[&at];
         let hold = Duration::from_secs(view.settings.hold_seconds.into());
         if view.held.len() >= HELD_MAX {
-            // Nobody is shown what was taken back or is by somebody who was banned since: its place is free.
-            let is_dead = |held: &&Arc<Record>| {
-                let user = held.user.as_ref();
-                view.is_retracted(held.event_id(), held.ts, user)
-                    || user.is_some_and(|user| view.is_banned(user, ts) || self.site.is_banned(user, ts))
-            };
-            let Some(dead) = view.held.values().find(is_dead).cloned() else {
+            let is_banned = |user: &UserId| self.is_banned_in(draft, at, user);
+            let Some(dead) = view.held.values().find(|held| is_dead(view, held, is_banned)).cloned() else {
                 return Err(Answer::Pending { retry_after: FULL_WAIT });
             };
             self.log_end(draft, at, &dead, End::Denied);
         }
-        let until = ts + hold;
+        let until = draft.ts + hold;
         let room = self.slots[at].room.clone();
         let record = self.push_private(draft, at, &room, |r| {
             r.user = Some(user);
@@ -250,6 +246,15 @@ impl Owner {
             r.body = Body::Held(Held { comment, client_msg_id, until });
         });
         Ok(Answer::Held { held_id: record.event_id() })
+    }
+
+    /// What a moderator may decide about in a room, oldest first; `None`: there is no such room.
+    pub fn held(&mut self, room: &RoomId, now: Mono, wall: Wall) -> Option<Vec<Arc<Record>>> {
+        let log_now = self.log_time(now, wall);
+        let at = *self.index.get(room)?;
+        let view = self.slots[at].view.as_ref()?;
+        let is_banned = |user: &UserId| self.is_silenced(at, user, log_now);
+        Some(view.held.values().filter(|held| !is_dead(view, held, is_banned)).cloned().collect())
     }
 
     /// A human's word. `Done` names the event it is shown as, or the end of its wait; nothing when no such comment waits.
@@ -392,4 +397,10 @@ impl Owner {
             user.keys.insert(key, digest, (record.event_id(), road), record.ts, KEYS_MAX_BACKEND);
         }
     }
+}
+
+/// Whether a held comment is to be shown to nobody any more: it was taken back, or its author was banned since.
+fn is_dead(view: &RoomView, held: &Record, is_banned: impl Fn(&UserId) -> bool) -> bool {
+    let user = held.user.as_ref();
+    view.is_retracted(held.event_id(), held.ts, user) || user.is_some_and(is_banned)
 }

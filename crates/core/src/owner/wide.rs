@@ -570,7 +570,7 @@ impl Owner {
     /// Whether the winner was given an id: it was not when its author was banned, or it was taken back, since it was said.
     fn seal_winner(&self, draft: &mut Draft, at: usize, standing: &Standing) -> bool {
         let raw = standing.winner.candidate.record();
-        let Some(view) = draft.views.get(&at).or(self.slots[at].view.as_ref()) else { return false };
+        let Some(view) = self.view_in(draft, at) else { return false };
         let author = standing.winner.candidate.author();
         if ((self.is_banned_in(draft, at, author) || self.is_shadowed_in(draft, at, author)) && !planted(62))
             || (view.is_retracted(raw.event_id(), raw.ts, Some(author)) && !planted(63))
@@ -834,14 +834,10 @@ impl Owner {
         if self.is_silenced(at, &react.user, log_now) {
             return banned();
         }
-        let slot = &mut self.slots[at];
-        // What a shadow-banned user does moves nobody.
-        let shadowed = slot.view.as_ref().is_some_and(|view| view.is_shadowed(&react.user, log_now))
-            || self.site.is_shadowed(&react.user, log_now);
-        if shadowed {
+        if self.is_shadowed(at, &react.user, log_now) {
             return done;
         }
-        let Some(wide) = &mut slot.wide else { return done };
+        let Some(wide) = &mut self.slots[at].wide else { return done };
         wide.lift(react.target, &react.user, Lift::Reaction);
         done
     }

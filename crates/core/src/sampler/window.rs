@@ -212,12 +212,7 @@ impl Window {
 
     /// Takes what must not be shown out of the window.
     pub fn retract(&mut self, target: &RetractTarget) {
-        let is_meant = |candidate: &Candidate| match target {
-            RetractTarget::Event(id) => candidate.id() == *id,
-            RetractTarget::User(user) => candidate.author() == user,
-            RetractTarget::Since(user, from) => candidate.author() == user && candidate.record().ts >= *from,
-            RetractTarget::All => true,
-        };
+        let is_meant = |it: &Candidate| target.means(it.id(), Some(it.author()), it.record().ts);
         let meant = self.held.iter().filter(|(_, held)| is_meant(&held.candidate)).map(|(ticket, _)| *ticket);
         for ticket in meant.collect::<Vec<_>>() {
             self.drop_held(ticket);

@@ -327,17 +327,8 @@ impl Room {
 }
 
 fn is_retracted(retracts: &[(EventId, RetractTarget)], piece: &Piece) -> bool {
-    let is_meant = |(at, target): &(EventId, RetractTarget)| {
-        piece.id < *at
-            && match target {
-                RetractTarget::Event(id) => *id == piece.id,
-                RetractTarget::User(user) => piece.author.as_ref().is_some_and(|(author, _)| author == user),
-                RetractTarget::Since(user, from) => {
-                    *from <= piece.ts && piece.author.as_ref().is_some_and(|(author, _)| author == user)
-                }
-                RetractTarget::All => true,
-            }
-    };
+    let author = piece.author.as_ref().map(|(author, _)| author);
+    let is_meant = |(at, target): &(EventId, RetractTarget)| piece.id < *at && target.means(piece.id, author, piece.ts);
     // An empty one was retracted before it was read from the log.
     piece.lane == Lane::Comment && (piece.json.is_empty() || retracts.iter().any(is_meant))
 }

@@ -315,7 +315,10 @@ impl Task {
                 let rooms = self.owner.rooms().map(detail_of).collect();
                 let _ = reply.send(rooms);
             }
-            ToOwner::Held { room, reply } => drop(reply.send(self.held(&room))),
+            ToOwner::Held { room, reply } => {
+                let held = self.owner.held(&room, clock::mono(), clock::wall());
+                drop(reply.send(held.ok_or(ReadRefused::NoRoom)));
+            }
             ToOwner::Verdict { tag, ruling } => {
                 self.status.moderation().add_ruling(ruling.as_ref());
                 self.owner.on_verdict(tag, ruling, clock::mono(), clock::wall());
@@ -890,18 +893,6 @@ impl Task {
             }
             None => None,
         }
-    }
-
-    /// What a moderator may decide about: not what was taken back, or is by somebody who was banned, since.
-    fn held(&self, room: &RoomId) -> Result<Vec<Arc<Record>>, ReadRefused> {
-        let view = self.owner.room(room).ok_or(ReadRefused::NoRoom)?;
-        let now = clock::wall();
-        let stands = |record: &&Arc<Record>| {
-            let user = record.user.as_ref();
-            !view.is_retracted(record.event_id(), record.ts, user)
-                && !user.is_some_and(|user| view.is_banned(user, now) || self.owner.site().is_banned(user, now))
-        };
-        Ok(view.held.values().filter(stands).cloned().collect())
     }
 
     fn detail(&self, room: &RoomId) -> Option<RoomDetail> {
