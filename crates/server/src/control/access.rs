@@ -71,13 +71,9 @@ fn whose(fields: &mut Fields<'_>, who: &Identity) -> Result<Revoked, Problem> {
 
 /// `POST /admin/access/revocations {user | session | key, seconds?, justification}`.
 pub async fn revoke(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
-    let who = ask.identity(&control)?;
-    auth::may_configure(who.as_deref())?;
-    let who = who.expect("nobody else may");
-    let mut fields = ask.object()?;
+    let (who, mut fields) = ask.configures(&control)?;
     let what = whose(&mut fields, &who)?;
-    let rule = format!("must be a whole number from 60 to {REVOKED_SECONDS_MAX}");
-    let seconds = seconds(&mut fields, &rule, 60, REVOKED_SECONDS_MAX);
+    let seconds = fields.within("seconds", 60..=REVOKED_SECONDS_MAX);
     let why = justification(&mut fields)?;
     if what == Revoked::Key(who.key.text()) {
         // Nobody could take it back.
@@ -97,10 +93,7 @@ pub async fn revoke(State(control): State<Shared>, ask: Ask) -> Result<Response<
 
 /// `DELETE /admin/access/revocations {user | session | key, justification}`: what it names is taken again.
 pub async fn restore(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
-    let who = ask.identity(&control)?;
-    auth::may_configure(who.as_deref())?;
-    let who = who.expect("nobody else may");
-    let mut fields = ask.object()?;
+    let (who, mut fields) = ask.configures(&control)?;
     let what = whose(&mut fields, &who)?;
     let why = justification(&mut fields)?;
     let by = who.user.clone();
@@ -118,15 +111,9 @@ pub async fn restore(State(control): State<Shared>, ask: Ask) -> Result<Response
 
 /// `PUT /admin/access/outage {seconds, justification}`: tokens that ran out lately let their holders watch.
 pub async fn declare(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
-    let who = ask.identity(&control)?;
-    auth::may_configure(who.as_deref())?;
-    let by = who.expect("nobody else may").user.clone();
-    let mut fields = ask.object()?;
-    let rule = format!("must be a whole number from {OUTAGE_SECONDS_MIN} to {OUTAGE_SECONDS_MAX}");
-    if fields.object.given("seconds").is_none() {
-        fields.fault("seconds", format!("is missing: {rule}"));
-    }
-    let seconds = seconds(&mut fields, &rule, OUTAGE_SECONDS_MIN, OUTAGE_SECONDS_MAX);
+    let (who, mut fields) = ask.configures(&control)?;
+    let by = who.user.clone();
+    let seconds = fields.need_within("seconds", OUTAGE_SECONDS_MIN..=OUTAGE_SECONDS_MAX);
     let why = justification(&mut fields)?;
     let seconds = seconds.expect("checked");
     control.record(by.clone(), "auth outage", OF, &why, json!({"seconds": seconds}))?;
@@ -138,20 +125,14 @@ pub async fn declare(State(control): State<Shared>, ask: Ask) -> Result<Response
 
 /// `DELETE /admin/access/outage {justification}`.
 pub async fn end_outage(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
-    let who = ask.identity(&control)?;
-    auth::may_configure(who.as_deref())?;
-    let by = who.expect("nobody else may").user.clone();
-    let mut fields = ask.object()?;
+    let (who, mut fields) = ask.configures(&control)?;
+    let by = who.user.clone();
     let why = justification(&mut fields)?;
     control.record(by.clone(), "auth outage end", OF, &why, json!({}))?;
     if !done(control.deps.shard.ask(Command::Outage { by, lasts: None }).await?)? {
         return Err(Problem::new(ErrorCode::NotFound, "no outage is declared"));
     }
     Ok(answer_json(StatusCode::OK, &json!({"outage": null})))
-}
-
-fn seconds(fields: &mut Fields<'_>, rule: &str, from: u32, to: u32) -> Option<u32> {
-    fields.get("seconds", rule, |v| v.as_u64().and_then(|n| u32::try_from(n).ok()).filter(|n| (from..=to).contains(n)))
 }
 
 /// Whether there was something to do.

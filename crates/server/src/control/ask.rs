@@ -1,6 +1,7 @@
 //! Requests, read strictly: who asks, what about, and with which JSON.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
@@ -16,7 +17,7 @@ use http::{HeaderMap, Method, Request, header};
 
 use super::Control;
 use super::answer::Problem;
-use crate::auth::{Identity, place};
+use crate::auth::{self, Identity, place};
 use crate::clock;
 
 /// One request, its path matched and its body read.
@@ -108,6 +109,13 @@ impl Ask {
         Ok(Some(control.deps.verifier.verify(token, clock::wall())?))
     }
 
+    /// A call that changes the site, not one room: who may, and the body. Errors: as of [`auth::may_configure`].
+    pub fn configures(&self, control: &Control) -> Result<(Arc<Identity>, Fields<'_>), Problem> {
+        let who = self.identity(control)?;
+        auth::may_configure(who.as_deref())?;
+        Ok((who.expect("nobody else may"), self.object()?))
+    }
+
     /// The body as a strict JSON object.
     pub fn object(&self) -> Result<Fields<'_>, Problem> {
         if self.headers.contains_key(header::CONTENT_ENCODING) {
@@ -180,8 +188,23 @@ impl<'a> Fields<'a> {
     }
 
     pub fn number(&mut self, name: &str, to: u32) -> Option<u32> {
-        self.get(name, &format!("must be a whole number from 0 to {to}"), |v| {
-            v.as_u64().and_then(|n| u32::try_from(n).ok()).filter(|n| *n <= to)
-        })
+        self.within(name, 0..=to)
     }
+
+    pub fn within(&mut self, name: &str, range: RangeInclusive<u32>) -> Option<u32> {
+        self.get(name, &whole_rule(&range), |v| whole(v, &range))
+    }
+
+    /// As [`Fields::within`], and it must be there.
+    pub fn need_within(&mut self, name: &str, range: RangeInclusive<u32>) -> Option<u32> {
+        self.need(name, &whole_rule(&range), |v| whole(v, &range))
+    }
+}
+
+fn whole_rule(range: &RangeInclusive<u32>) -> String {
+    format!("must be a whole number from {} to {}", range.start(), range.end())
+}
+
+fn whole(value: &Value<'_>, range: &RangeInclusive<u32>) -> Option<u32> {
+    value.as_u64().and_then(|n| u32::try_from(n).ok()).filter(|n| range.contains(n))
 }

@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::extract::State;
 use grandstand_core::banners::{SECONDS_MAX, TEXT_BYTES_MAX};
 use grandstand_core::ids::EventId;
-use grandstand_core::names::{RoomId, UserId};
+use grandstand_core::names::RoomId;
 use grandstand_core::owner::answer::Answer;
 use grandstand_core::owner::command::{BannerIn, Command};
 use grandstand_wire::codes::ErrorCode;
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::Shared;
 use super::answer::{Problem, json as answer_json};
-use super::ask::{Ask, Fields};
+use super::ask::Ask;
 use super::rooms::justification;
 use crate::auth;
 
@@ -36,16 +36,11 @@ pub async fn list(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
 
 /// `POST /admin/banners {body, seconds?, source_room_id?, justification}`.
 pub async fn post(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
-    let who = ask.identity(&control)?;
-    auth::may_configure(who.as_deref())?;
-    let by = who.expect("nobody else may").user.clone();
-    let mut fields = ask.object()?;
+    let (who, mut fields) = ask.configures(&control)?;
+    let by = who.user.clone();
     let rule = format!("must be 1 to {TEXT_BYTES_MAX} bytes on one line");
     let text = fields.need("body", &rule, |v| v.as_str().and_then(line));
-    let rule = format!("must be a whole number from 1 to {SECONDS_MAX}");
-    let seconds = fields.get("seconds", &rule, |v| {
-        v.as_u64().and_then(|n| u32::try_from(n).ok()).filter(|n| (1..=SECONDS_MAX).contains(n))
-    });
+    let seconds = fields.within("seconds", 1..=SECONDS_MAX);
     let room = fields.get("source_room_id", RoomId::RULE, |v| v.as_str().and_then(RoomId::parse));
     let why = justification(&mut fields)?;
     let (text, seconds) = (text.expect("checked"), seconds.unwrap_or(SECONDS));
@@ -64,11 +59,9 @@ pub async fn post(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
 
 /// `DELETE /admin/banners/{banner} {justification}`: takes it down before its time.
 pub async fn delete(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
-    let who = ask.identity(&control)?;
-    auth::may_configure(who.as_deref())?;
-    let by: UserId = who.expect("nobody else may").user.clone();
+    let (who, mut fields) = ask.configures(&control)?;
+    let by = who.user.clone();
     let id = ask.param("banner").parse().ok().and_then(EventId::new);
-    let mut fields: Fields<'_> = ask.object()?;
     let why = justification(&mut fields)?;
     let none = || Problem::new(ErrorCode::NotFound, "no such banner stands; GET /admin/banners names them");
     let id = id.ok_or_else(none)?;

@@ -135,7 +135,8 @@ pub async fn ban(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
 
 /// `POST /admin/bans`: as a room's, in every room. Who did it and why is a line of `audit.jsonl`: it is of no room.
 pub async fn site_ban(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
-    let (by, mut fields) = begin_site(&control, &ask)?;
+    let (who, mut fields) = ask.configures(&control)?;
+    let by = who.user.clone();
     let wanted = Wanted::read(&mut fields, SITE_PURGE_MAX);
     let why = justification(&mut fields)?;
     let (ban, purge) = wanted.ban();
@@ -147,18 +148,13 @@ pub async fn site_ban(State(control): State<Shared>, ask: Ask) -> Result<Respons
 
 /// `DELETE /admin/bans {user_id}`.
 pub async fn site_unban(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
-    let (by, mut fields) = begin_site(&control, &ask)?;
+    let (who, mut fields) = ask.configures(&control)?;
+    let by = who.user.clone();
     let user = fields.need("user_id", UserId::RULE, |v| v.as_str().and_then(UserId::parse));
     let why = justification(&mut fields)?;
     let user = user.expect("checked");
     control.record(by.clone(), "site unban", "site", &why, json!({"user_id": user.as_str()}))?;
     done(control.deps.shard.ask(Command::SiteUnban { by, user }).await?)
-}
-
-fn begin_site<'a>(control: &Control, ask: &'a Ask) -> Result<(UserId, Fields<'a>), Problem> {
-    let who = ask.identity(control)?;
-    auth::may_configure(who.as_deref())?;
-    Ok((who.expect("nobody else may").user.clone(), ask.object()?))
 }
 
 fn done(answer: Answer) -> Result<Response<Body>, Problem> {
