@@ -89,7 +89,7 @@ fn likes_by_socket_and_by_post_are_told_on_every_rung_and_kept_across_a_kill() {
             kill(shard_pid(&server));
         }
         assert_eq!(shown(&server), [total.clone(), total.clone()]);
-        let mut speaker = open(&server, Rung::WebSocket, "r", Some(&fan));
+        let mut speaker = Viewer::greeted(&server, Rung::WebSocket, "r", Some(&fan));
         like(&mut speaker, "r", "like", 1);
         until_likes(&mut speaker, &json!({"heart": 1, "like": 13}));
     }

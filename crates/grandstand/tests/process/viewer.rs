@@ -8,7 +8,7 @@ use grandstand_core::time::Mono;
 use grandstand_wire::ws::{FrameReader, Incoming, Limits, Opcode, Side, write_masked_frame};
 use serde_json::Value;
 
-use crate::support::{Answer, Http, LIMIT, Server};
+use crate::support::{Answer, Http, LIMIT, Server, until};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rung {
@@ -48,6 +48,18 @@ impl Viewer {
         token: Option<&str>,
     ) -> Result<Viewer, Answer> {
         Viewer::try_open(server, rung, room, cursor, token).expect("the server answers")
+    }
+
+    /// Opens streams until one greets, where each gateway process hears by itself that it may.
+    pub fn greeted(server: &Server, rung: Rung, room: &str, token: Option<&str>) -> Viewer {
+        let mut greeted = None;
+        until("a stream greets", || {
+            let mut viewer = Viewer::open(server, rung, room, None, token).expect("a stream");
+            let hello = viewer.next().is_some_and(|e| e["type"] == "hello");
+            greeted = hello.then_some(viewer);
+            hello
+        });
+        greeted.expect("it greeted")
     }
 
     /// The same where the server may go away meanwhile. Errors: the connection's own.
