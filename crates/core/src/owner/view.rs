@@ -133,6 +133,30 @@ pub struct Retracted {
     pub all: Option<EventId>,
 }
 
+impl Retracted {
+    /// Whether a comment was taken back: its body is not to be shown.
+    pub fn hides(&self, record: &Record) -> bool {
+        // A winner was said before it was shown: what was said is what is taken back.
+        let said = record.raw_id().unwrap_or(record.event_id());
+        matches!(record.body, Body::Comment(_))
+            && !planted(14)
+            && (self.events.contains_key(&record.event_id()) || self.holds(said, record.ts, record.user.as_ref()))
+    }
+
+    /// Whether what this user said under this id, or was shown of it at `ts`, was taken back.
+    pub fn holds(&self, said: EventId, ts: Wall, user: Option<&UserId>) -> bool {
+        let Retracted { events, users, since, all } = self;
+        let of_user = |user: &UserId| {
+            users.get(user).is_some_and(|upto| said <= *upto)
+                || !planted(93)
+                    && since
+                        .get(user)
+                        .is_some_and(|purges| purges.iter().any(|(from, upto)| *from <= ts && said <= *upto))
+        };
+        events.contains_key(&said) || all.is_some_and(|upto| said <= upto) || user.is_some_and(of_user)
+    }
+}
+
 impl RoomView {
     pub fn new(room: RoomId, settings: Arc<Room>) -> RoomView {
         RoomView {
@@ -158,12 +182,6 @@ impl RoomView {
         }
     }
 
-    /// A copy for who asks nothing of gifts and reports: it does not make the owner copy them with each change.
-    pub fn without_gifts(&self) -> RoomView {
-        let (gifts, combos, reports) = (NOTHING.gifts.clone(), NOTHING.combos.clone(), NOTHING.reports.clone());
-        RoomView { gifts, combos, reports, ..self.clone() }
-    }
-
     /// Takes in what a tally says of the room. Totals only grow, so an older one, or the same again, changes nothing.
     pub fn take_totals(&mut self, totals: &Totals) {
         self.likes = likes::highest(&self.likes, totals);
@@ -183,27 +201,14 @@ impl RoomView {
         SlowMode { seconds: self.settings.slow_mode_seconds, until: self.settings.slow_mode_until }
     }
 
-    /// Whether a comment was taken back: its body is not to be shown.
+    /// See [`Retracted::hides`].
     pub fn hides(&self, record: &Record) -> bool {
-        // A winner was said before it was shown: what was said is what is taken back.
-        let said = record.raw_id().unwrap_or(record.event_id());
-        matches!(record.body, Body::Comment(_))
-            && !planted(14)
-            && (self.retracted.events.contains_key(&record.event_id())
-                || self.is_retracted(said, record.ts, record.user.as_ref()))
+        self.retracted.hides(record)
     }
 
-    /// Whether what this user said under this id, or was shown of it at `ts`, was taken back.
+    /// See [`Retracted::holds`].
     pub fn is_retracted(&self, said: EventId, ts: Wall, user: Option<&UserId>) -> bool {
-        let Retracted { events, users, since, all } = &*self.retracted;
-        let of_user = |user: &UserId| {
-            users.get(user).is_some_and(|upto| said <= *upto)
-                || !planted(93)
-                    && since
-                        .get(user)
-                        .is_some_and(|purges| purges.iter().any(|(from, upto)| *from <= ts && said <= *upto))
-        };
-        events.contains_key(&said) || all.is_some_and(|upto| said <= upto) || user.is_some_and(of_user)
+        self.retracted.holds(said, ts, user)
     }
 
     /// The current score of each match the room shows, in the settings' order.

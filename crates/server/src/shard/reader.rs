@@ -91,7 +91,7 @@ impl Reader {
     /// Whether the room is there, as of the head that was published last.
     fn moment(&self, room: &RoomId) -> Result<Moment, ReadRefused> {
         let moment = self.facts.moment(room);
-        if moment.view.is_none() && !self.create_on_use {
+        if moment.room.is_none() && !self.create_on_use {
             return Err(ReadRefused::NoRoom);
         }
         Ok(moment)
@@ -105,8 +105,8 @@ impl Reader {
     ) -> Result<Resumed, ReadRefused> {
         let moment = self.moment(room)?;
         let now = clock::wall();
-        let (window, last_event, pseq) = match &moment.view {
-            Some(view) => (view.settings.resume_window_seconds, view.last_event, view.pseq),
+        let (window, last_event, pseq) = match &moment.room {
+            Some(seen) => (seen.settings.resume_window_seconds, seen.last_event, seen.pseq),
             None => (Room::fresh("").resume_window_seconds, Position::START, Pseq(0)),
         };
         let window = Duration::from_secs(u64::from(window));
@@ -130,8 +130,8 @@ impl Reader {
             facts.first_priority = gap.first_priority.map(|(id, pseq, ts)| Priority { id, pseq, age: now.since(ts) });
             facts.first_comment = gap.first_comment.map(|(id, ts)| (id, now.since(ts)));
             facts.n_comments = gap.n_comments;
-            if let Some(view) = moment.view.as_ref().filter(|view| view.wide) {
-                let past = resume::wide_past(view.settings.sampling.cap(), window);
+            if let Some(seen) = moment.room.as_ref().filter(|seen| seen.wide) {
+                let past = resume::wide_past(seen.settings.sampling.cap(), window);
                 facts.wide_from = Some(self.log.before_ts(now - past).map_err(fault)?);
             }
         }
