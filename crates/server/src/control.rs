@@ -34,6 +34,7 @@ mod rooms;
 mod routes;
 mod scores;
 mod signature;
+mod site_bans;
 mod snapshot;
 
 use std::future::poll_fn;

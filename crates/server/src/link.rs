@@ -172,6 +172,15 @@ pub struct SiteList {
     pub bans: Arc<[(UserId, Option<Wall>)]>,
 }
 
+/// Who may not speak anywhere, shadow bans too: an operator's list, which no gateway is sent.
+#[derive(Clone, Debug)]
+pub struct SiteBans {
+    /// Log time: a ban with an end up to here is over.
+    pub as_of: Wall,
+    /// Those that are over may be among them.
+    pub bans: Arc<BTreeMap<UserId, Ban>>,
+}
+
 /// A user may not speak in a room from here on; its open streams are told.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RoomBan {
@@ -463,6 +472,9 @@ pub enum ToOwner {
     },
     Site {
         reply: oneshot::Sender<Arc<SiteList>>,
+    },
+    SiteBans {
+        reply: oneshot::Sender<SiteBans>,
     },
     Stop,
 }
@@ -1081,6 +1093,13 @@ impl ShardHandle {
     pub async fn site(&self) -> Result<Arc<SiteList>, ReadRefused> {
         let (reply, answer) = oneshot::channel();
         self.owner().ok_or(ReadRefused::Fault)?.send_link(ToOwner::Site { reply });
+        answer.await.map_err(|_| ReadRefused::Fault)
+    }
+
+    /// The bans of the whole site.
+    pub async fn site_bans(&self) -> Result<SiteBans, ReadRefused> {
+        let (reply, answer) = oneshot::channel();
+        self.owner().ok_or(ReadRefused::Fault)?.send_link(ToOwner::SiteBans { reply });
         answer.await.map_err(|_| ReadRefused::Fault)
     }
 

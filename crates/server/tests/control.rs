@@ -734,6 +734,62 @@ fn a_ban_of_the_whole_site_holds_in_every_room_until_it_is_lifted() {
 }
 
 #[test]
+fn the_bans_of_the_whole_site_are_listed_by_pages_with_who_put_them_up() {
+    let stand = development();
+    let (op, ops) = (stand.token("op", &["admin"]), stand.token("ops", &["region-ops"]));
+    let list = |query: &str| stand.get_as(&ops, &format!("/admin/bans{query}")).ok();
+    assert_eq!(list(""), json!({"bans": [], "found": 0, "more": false}));
+    for n in 0..5 {
+        let ban = json!({"user_id": format!("u{n}"), "seconds": 600, "reason": "ads", "justification": "a raid"});
+        stand.post(&op, "/admin/bans", &ban).ok();
+    }
+    let shadow = json!({"user_id": "u2", "shadow": true, "justification": "it came back"});
+    stand.post(&ops, "/admin/bans", &shadow).ok();
+    let lift = json!({"user_id": "u4", "justification": "a mistake"});
+    stand.send("DELETE", Some(&op), "/admin/bans", &lift).ok();
+
+    let users = |list: &Value| -> Vec<String> {
+        let bans = list["bans"].as_array().unwrap().iter();
+        bans.map(|ban| ban["user_id"].as_str().unwrap().to_owned()).collect()
+    };
+    let all = list("");
+    assert_eq!(
+        (users(&all), &all["found"], &all["more"]),
+        (vec!["u0".into(), "u1".into(), "u2".into(), "u3".into()], &json!(4), &json!(false))
+    );
+    let first = &all["bans"][0];
+    assert_eq!(
+        (&first["by"], &first["reason"], &first["justification"]),
+        (&json!("op"), &json!("ads"), &json!("a raid"))
+    );
+    assert!(first["until_ts"].is_string() && first["since_ts"].is_string() && first["shadow"] == false, "{first}");
+    let renewed = &all["bans"][2];
+    assert_eq!((&renewed["shadow"], &renewed["until_ts"], &renewed["by"]), (&json!(true), &Value::Null, &json!("ops")));
+    let page = list("?limit=3");
+    assert_eq!((users(&page).len(), &page["found"], &page["more"]), (3, &json!(4), &json!(true)));
+    let rest = list("?limit=3&after=u2");
+    assert_eq!((users(&rest), &rest["more"]), (vec!["u3".to_owned()], &json!(false)));
+    assert_eq!(users(&list("?user=u1")), ["u1"]);
+    assert_eq!(list("?user=nobody"), json!({"bans": [], "found": 0, "more": false}));
+
+    for bad in ["?limit=0", "?limit=501", "?limit=x", "?user=", "?after=", "?user=a&user=b"] {
+        assert_eq!(stand.get_as(&ops, &format!("/admin/bans{bad}")).code(), (400, "bad_request".into()), "{bad}");
+    }
+    assert_eq!(stand.get("/admin/bans").code(), (401, "no_token".into()));
+    for role in ["viewer", "publisher", "room-mod", "backend"] {
+        let token = stand.token("somebody", &[role]);
+        assert_eq!(stand.get_as(&token, "/admin/bans").code(), (403, "not_allowed".into()), "{role}");
+    }
+    // Who put them up is the file's to say, that they hold is not.
+    std::fs::remove_file(stand.dir.path().join("audit.jsonl")).unwrap();
+    let all = list("");
+    assert_eq!(
+        (users(&all).len(), &all["bans"][0]["by"], &all["bans"][0]["since_ts"]),
+        (4, &Value::Null, &Value::Null)
+    );
+}
+
+#[test]
 fn an_export_is_every_record_of_the_room_in_order() {
     let stand = development();
     let backend = stand.token("backend", &["backend"]);

@@ -46,8 +46,40 @@ fn a_banned_users_open_streams_are_told_and_a_ban_of_the_site_closes_them() {
             Ok(mut stream) => assert_eq!(stream.next().expect("a close")["code"], 4003),
             Err(answer) => panic!("{answer:?}"),
         }
+        let listed = || server.http().call("GET", "/admin/bans", Some(&admin), None).expect("an answer").json;
+        let all = listed();
+        assert_eq!(
+            (&all["found"], &all["bans"][0]["user_id"], &all["bans"][0]["by"]),
+            (&json!(1), &json!("ann"), &json!("ops"))
+        );
+        assert_eq!(all["bans"][0]["justification"], "in every room", "{all}");
         call(&server, "DELETE", "/admin/bans", &admin, &json!({"user_id": "ann", "justification": "a mistake"}));
+        assert_eq!(listed(), json!({"bans": [], "found": 0, "more": false}));
         open(&server, Rung::WebSocket, "b", &ann, None);
+    }
+}
+
+#[test]
+fn the_sites_bans_are_listed_as_ever_after_a_restart() {
+    for args in [&[][..], &["--gateways", "2"]] {
+        let mut server = Server::start(args, &[]);
+        let admin = server.token("ops", &["admin"]);
+        for (user, more) in [("ann", json!({"seconds": 600})), ("bob", json!({"shadow": true, "reason": "ads"}))] {
+            let mut ban = more;
+            ban["user_id"] = json!(user);
+            ban["justification"] = json!("a raid");
+            call(&server, "POST", "/admin/bans", &admin, &ban);
+        }
+        let listed = |server: &Server| {
+            let answer = server.call_until_there("GET", "/admin/bans", Some(&admin), None);
+            assert_eq!(answer.status, 200, "{:?}", answer.json);
+            answer.json
+        };
+        let before = listed(&server);
+        assert_eq!((&before["found"], &before["bans"][1]["shadow"]), (&json!(2), &json!(true)), "{before}");
+        server.stop();
+        server.restart();
+        assert_eq!(listed(&server), before);
     }
 }
 

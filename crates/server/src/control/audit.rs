@@ -36,6 +36,8 @@ const ROWS: usize = 100;
 const READ_FOR: Duration = Duration::from_millis(300);
 /// A call reads so much of the file: some thousands of lines.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Looks back into the file for one kind of change: 4 MiB are some ten thousand changes.
+const LOOKS_MAX: usize = 4;
 /// No `what` of the audit is longer.
 const ACTION_BYTES_MAX: usize = 64;
 
@@ -134,6 +136,27 @@ pub async fn history(State(control): State<Shared>, ask: Ask) -> Result<Response
         "next": more.then(|| upto.value()),
     });
     Ok(answer_json(StatusCode::OK, &body))
+}
+
+/// The newest changes of one kind that are lines of `audit.jsonl`, newest first, each as [`list`] tells it. Older ones than
+/// [`LOOKS_MAX`] looks find are not among them. Errors: the file could not be read.
+pub(super) async fn newest_lines(control: &Shared, what: &str) -> Result<Vec<Value>, Problem> {
+    let path = control.deps.config.data.join("audit.jsonl");
+    let asked = AuditAsked { what: Some(what.into()), limit: usize::MAX, ..AuditAsked::default() };
+    let read = move || -> Result<Vec<Value>, Problem> {
+        let (mut end, mut found) = (u64::MAX, Vec::new());
+        for _ in 0..LOOKS_MAX {
+            let lines = file_rows(path.clone(), end, &asked)?;
+            found.extend(lines.rows.into_iter().map(|row| row.told));
+            end = lines.upto;
+            if end == 0 {
+                break;
+            }
+        }
+        Ok(found)
+    };
+    let failed = |_| Problem::new(ErrorCode::ServerFault, "the audit could not be read");
+    tokio::task::spawn_blocking(read).await.map_err(failed)?
 }
 
 /// Whether it is by a user, or was done about it. A winner of a window is what was said before, once more.
@@ -333,7 +356,7 @@ fn room_of(ask: &Ask) -> Result<Option<grandstand_core::names::RoomId>, Problem>
     room.map(|text| RoomId::parse(text).ok_or_else(|| Problem::new(ErrorCode::BadRoom, RoomId::RULE))).transpose()
 }
 
-fn user_of(ask: &Ask, name: &str) -> Result<Option<UserId>, Problem> {
+pub(super) fn user_of(ask: &Ask, name: &str) -> Result<Option<UserId>, Problem> {
     let wrong = || Problem::new(ErrorCode::BadRequest, format!("{name}: {}", UserId::RULE));
     ask.query(name)?.map(|text| UserId::parse(text).ok_or_else(wrong)).transpose()
 }
@@ -344,7 +367,7 @@ fn time(ask: &Ask, name: &str) -> Result<Option<Wall>, Problem> {
     ask.query(name)?.map(|text| stamp::parse(text).ok_or_else(wrong)).transpose()
 }
 
-fn limit(ask: &Ask) -> Result<usize, Problem> {
+pub(super) fn limit(ask: &Ask) -> Result<usize, Problem> {
     let wrong = || Problem::new(ErrorCode::BadRequest, format!("limit is a whole number from 1 to {ROWS_MAX}"));
     let asked =
         ask.query("limit")?.map(|text| text.parse().ok().filter(|n| (1..=ROWS_MAX).contains(n)).ok_or_else(wrong));

@@ -10,7 +10,7 @@ use grandstand_wire::codes::ErrorCode;
 use super::answer::Problem;
 use super::{
     Control, access, audit, banners, comments, demo, entry, export, gateways, gifts, health, held, likes, moderation,
-    overview, pages, rooms, scores, snapshot,
+    overview, pages, rooms, scores, site_bans, snapshot,
 };
 
 /// What the router holds: the role, which holds the router.
@@ -80,7 +80,11 @@ fn routes() -> Vec<Route> {
         (&["GET"], "/admin/rooms/{room}/held", get(held::list)),
         (&["POST"], "/admin/rooms/{room}/held/{held}", post(held::decide)),
         (&["DELETE"], "/admin/rooms/{room}/bans/{user}", delete(moderation::unban)),
-        (&["DELETE", "POST"], "/admin/bans", post(moderation::site_ban).delete(moderation::site_unban)),
+        (
+            &["DELETE", "GET", "POST"],
+            "/admin/bans",
+            get(site_bans::list).post(moderation::site_ban).delete(moderation::site_unban),
+        ),
     ]
 }
 

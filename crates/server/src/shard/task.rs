@@ -32,7 +32,7 @@ use crate::clock;
 use crate::link::likes::{LikeBox, RoomTotals};
 use crate::link::{
     AskFate, Batch, ConnKey, NoRoom, OwnerBox, ReadRefused, ReplyTo, RoomBan, RoomDetail, RoomInfo, ShardStatus,
-    SiteBanner, SiteList, SnapshotView, Tallies, ToOwner, ToWorker, WorkerId, Workers,
+    SiteBanner, SiteBans, SiteList, SnapshotView, Tallies, ToOwner, ToWorker, WorkerId, Workers,
 };
 use crate::moderation;
 use crate::shard::asker::{Asker, Question};
@@ -301,6 +301,10 @@ impl Task {
                 self.state.senders.retain(|_, sender| sender.home != Some(home));
             }
             ToOwner::Site { reply } => drop(reply.send(self.site_list())),
+            ToOwner::SiteBans { reply } => {
+                let as_of = self.owner.log_time(clock::mono(), clock::wall());
+                drop(reply.send(SiteBans { as_of, bans: self.owner.site().bans.clone() }));
+            }
             ToOwner::Snapshot { room, min, reply } => {
                 if self.owner.head() < min {
                     self.state.waiting.push(Waiting { room, min, until: Instant::now() + SNAPSHOT_WAIT, reply });
