@@ -3,10 +3,15 @@
 //! A write that was asked for once may be asked for again: bans, retracts, settings and drains say the same twice. The exception
 //! is a banner, which would be a second one; [`Http`] repeats a call only where no answer began.
 
+mod moderation;
+mod site;
+
 use serde_json::{Map, Value, json};
 
 use crate::http::{Http, Reply};
 use crate::{Fault, segment};
+pub use moderation::Ban;
+pub use site::Whose;
 
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +47,8 @@ impl std::fmt::Display for Problem {
         if let Some(ms) = self.retry_after_ms {
             write!(f, "; wait {ms} ms")?;
         }
-        if self.fields.len() > 1 {
+        // Where there is one, the detail is its rule already, or says no more than that a member is wrong.
+        if self.fields.len() > 1 || self.fields.iter().any(|(field, _)| !self.detail.contains(field.as_str())) {
             for (field, rule) in &self.fields {
                 write!(f, "\n  {field}: {rule}")?;
             }
@@ -71,6 +77,7 @@ impl Problem {
 /// Calls of one operator.
 pub struct Admin {
     http: Http,
+    is_dry: bool,
 }
 
 /// What of a room a retract takes back.
@@ -109,7 +116,13 @@ pub struct AuditAsked {
 impl Admin {
     /// `http` carries the operator's token.
     pub fn new(http: Http) -> Admin {
-        Admin { http }
+        Admin { http, is_dry: false }
+    }
+
+    /// Asks as ever and changes nothing: each change answers with the call that it would be,
+    /// `{dry_run: true, method, path, body}`.
+    pub fn dry(self) -> Admin {
+        Admin { is_dry: true, ..self }
     }
 
     pub async fn rooms(&self, asked: &RoomsAsked) -> Result<Value, NotDone> {
@@ -148,22 +161,6 @@ impl Admin {
 
     pub async fn state(&self, room: &str, state: &str, why: &str) -> Result<Value, NotDone> {
         self.post(&path(room, "/state"), json!({"state": state}), why).await
-    }
-
-    /// `seconds`: without it, until it is lifted.
-    pub async fn ban(
-        &self,
-        room: &str,
-        user: &str,
-        seconds: Option<u64>,
-        reason: Option<&str>,
-        why: &str,
-    ) -> Result<Value, NotDone> {
-        self.post(&path(room, "/bans"), json!({"user_id": user, "seconds": seconds, "reason": reason}), why).await
-    }
-
-    pub async fn unban(&self, room: &str, user: &str, why: &str) -> Result<Value, NotDone> {
-        self.write("DELETE", &path(room, &format!("/bans/{}", segment(user))), &[], Map::new(), why).await
     }
 
     pub async fn retract(
@@ -248,9 +245,18 @@ impl Admin {
     }
 
     /// What a room's gifts come to, ids `from` to `to`: one call's part; with `more` the next begins at `upto + 1`.
-    pub async fn gifts(&self, room: &str, from: Option<u64>, to: Option<u64>) -> Result<Value, NotDone> {
+    /// Of one user, of one currency, where they are named.
+    pub async fn gifts(
+        &self,
+        room: &str,
+        (from, to): (Option<u64>, Option<u64>),
+        user: Option<&str>,
+        currency: Option<&str>,
+    ) -> Result<Value, NotDone> {
         let (from, to) = (from.map(|n| n.to_string()), to.map(|n| n.to_string()));
-        self.get(&path(room, "/gifts"), &[("from", &from), ("to", &to)]).await
+        let (user, currency) = (user.map(str::to_owned), currency.map(str::to_owned));
+        let query = [("from", &from), ("to", &to), ("user", &user), ("currency", &currency)];
+        self.get(&path(room, "/gifts"), &query).await
     }
 
     pub async fn audit(&self, asked: &AuditAsked) -> Result<Value, NotDone> {
@@ -318,6 +324,9 @@ impl Admin {
             body.retain(|_, value| !value.is_null());
         }
         body.insert("justification".to_owned(), json!(why));
+        if self.is_dry {
+            return Ok(json!({"dry_run": true, "method": method, "path": path, "body": body}));
+        }
         let body = serde_json::to_vec(&body).expect("a map of values serialises");
         let reply = self.http.call(method, path, headers, Some(&body)).await?;
         answered(&reply)?;
@@ -360,6 +369,9 @@ mod tests {
         let body = br#"{"title":"t","status":422,"code":"bad_field","detail":"2 members are wrong","fields":[{"field":"a","rule":"must"},{"field":"b","rule":"may"}]}"#;
         let problem = Problem::of(&Reply { status: 422, headers: Vec::new(), body: body.to_vec() });
         assert_eq!(problem.to_string(), "2 members are wrong (bad_field, 422)\n  a: must\n  b: may");
+        let body = br#"{"status":422,"code":"bad_field","detail":"not valid","fields":[{"field":"until","rule":"a time to come"}]}"#;
+        let one = Problem::of(&Reply { status: 422, headers: Vec::new(), body: body.to_vec() });
+        assert_eq!(one.to_string(), "not valid (bad_field, 422)\n  until: a time to come");
         let busy = Problem::of(&Reply {
             status: 503,
             headers: Vec::new(),

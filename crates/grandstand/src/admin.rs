@@ -1,7 +1,11 @@
 //! `grandstand admin`: what operators and moderators do, from a terminal. Each command is one call of the server's API, with the
 //! same token, the same rules and the same audit as the console.
 
+mod lists;
+mod moderate;
 mod show;
+mod site;
+mod terminal;
 
 use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
@@ -9,16 +13,17 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use clap::{ArgGroup, Subcommand, ValueEnum};
-use grandstand_client::admin::{Admin, AuditAsked, NotDone, RoomsAsked, Target};
+use clap::{Subcommand, ValueEnum};
+use grandstand_client::admin::{Admin, AuditAsked, NotDone, RoomsAsked};
 use grandstand_client::http::Http;
 use grandstand_client::tls::Trust;
 use grandstand_client::{Endpoint, Fault};
 use serde_json::{Map, Value};
+use terminal::{Declined, Terminal};
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Exit codes: 0 done, 1 refused by a rule, 2 wrong usage, 3 not allowed or no valid token, 4 no such room or thing, 5 changed meanwhile, 6 not now (try again), 7 the server cannot be reached.\n\nExamples:\n  grandstand admin rooms --order viewers\n  grandstand admin ban derby u17 --for 10m --justification spam\n  grandstand admin audit --action ban --from 2026-05-17T18:00:00.000Z --json"
+    after_help = "Exit codes: 0 done, 1 refused by a rule, 2 wrong usage, 3 not allowed or no valid token, 4 no such room or thing, 5 changed meanwhile, 6 not now (try again), 7 the server cannot be reached, 8 the question at the terminal was not answered with yes.\n\nExamples:\n  grandstand admin rooms --order viewers\n  grandstand admin ban derby u17 --for 10m --justification spam\n  grandstand admin audit --action ban --from 2026-05-17T18:00:00.000Z --json"
 )]
 pub struct Args {
     /// Address of the server.
@@ -39,6 +44,12 @@ pub struct Args {
     /// Why it is done, for the audit: 1 to 200 bytes. Every change needs it.
     #[arg(long, short, env = "GRANDSTAND_JUSTIFICATION", global = true)]
     justification: Option<String>,
+    /// Change nothing: print each change as the call that it would be.
+    #[arg(long, global = true)]
+    dry_run: bool,
+    /// Do not ask first. What cannot be taken back, or reaches the whole site, is asked about where stdin is a terminal.
+    #[arg(long, short, global = true)]
+    yes: bool,
     #[command(subcommand)]
     what: What,
 }
@@ -72,43 +83,10 @@ enum What {
     },
     /// scheduled, live, settling or closed.
     State { room: String, state: String },
-    /// A user may watch and not speak.
-    Ban {
-        room: String,
-        user: String,
-        /// How long: 90s, 15m, 12h, 7d. Without it, until it is lifted.
-        #[arg(long = "for", value_parser = crate::token::ttl)]
-        lasts: Option<Duration>,
-        /// Kept with the ban.
-        #[arg(long)]
-        reason: Option<String>,
-    },
-    /// Lifts a ban.
-    Unban { room: String, user: String },
-    /// Takes comments back, on every screen. It cannot be undone.
-    #[command(group(ArgGroup::new("target").required(true).args(["event", "user", "all"])))]
-    Retract {
-        room: String,
-        /// Event ids.
-        event: Vec<u64>,
-        /// Everything this user said in the room.
-        #[arg(long)]
-        user: Option<String>,
-        /// Everything that was said in the room.
-        #[arg(long)]
-        all: bool,
-        /// What viewers are told.
-        #[arg(long)]
-        reason: Option<String>,
-    },
-    /// Pins comments, the last one first; with `--off` takes pins away.
-    Pin {
-        room: String,
-        #[arg(required = true)]
-        event: Vec<u64>,
-        #[arg(long)]
-        off: bool,
-    },
+    #[command(flatten)]
+    Moderate(moderate::What),
+    #[command(flatten)]
+    Site(site::What),
     /// Notices to the whole site.
     Banner {
         #[command(subcommand)]
@@ -146,6 +124,12 @@ enum What {
         /// Last id.
         #[arg(long)]
         to: Option<u64>,
+        /// This user's alone.
+        #[arg(long)]
+        user: Option<String>,
+        /// Of this currency alone.
+        #[arg(long)]
+        currency: Option<String>,
     },
     /// What operators changed, newest first.
     Audit {
@@ -153,7 +137,8 @@ enum What {
         room: Option<String>,
         #[arg(long)]
         operator: Option<String>,
-        /// ban, unban, retract, "slow mode", state, "put room", admission, drain, shedding, banner, "banner end".
+        /// ban, "shadow ban", unban, retract, pin, unpin, "slow mode", state, "put room", "held: approve", "held: deny", "site ban", "site unban",
+        /// revoke, "revoke end", "auth outage", "auth outage end", admission, drain, shedding, banner, "banner end".
         #[arg(long)]
         action: Option<String>,
         /// At this time or later, such as 2026-05-17T20:14:33.122Z.
@@ -251,6 +236,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
                 eprintln!("error: {usage}");
                 return Ok(ExitCode::from(2));
             }
+            if failure.is::<Declined>() {
+                eprintln!("{failure}");
+                return Ok(ExitCode::from(8));
+            }
             let Some(not_done) = failure.downcast_ref::<NotDone>() else { return Err(failure) };
             match not_done {
                 NotDone::Refused(problem) if args.json && !problem.document.is_null() => {
@@ -295,9 +284,10 @@ async fn perform(args: &Args) -> Result<()> {
         "--token is missing, or GRANDSTAND_TOKEN; `grandstand token --role admin` makes one with a data folder's key";
     let token = args.token.as_deref().ok_or_else(|| Usage(missing.to_owned()))?;
     let admin = Admin::new(Http::new(&endpoint, Some(token)));
-    let missing = "--justification is missing: every change says why, in 1 to 200 bytes";
-    let why = || args.justification.as_deref().ok_or_else(|| Usage(missing.to_owned()));
-    let done = |what: &str, answer: &Value| if args.json { println!("{answer}") } else { show::done(what, answer) };
+    let admin = if args.dry_run { admin.dry() } else { admin };
+    let terminal = Terminal { admin: &admin, args };
+    let why = || terminal.why();
+    let done = |what: &str, answer: &Value| terminal.done(what, answer);
     match &args.what {
         What::Rooms { q, order, limit } => {
             let rooms = rooms(&admin, q.clone(), *order == Order::Viewers, *limit as usize).await?;
@@ -325,43 +315,8 @@ async fn perform(args: &Args) -> Result<()> {
             done(&format!("slow mode of {room}: {seconds} s"), &admin.slow_mode(room, *seconds, lasts, why()?).await?);
         }
         What::State { room, state } => done(&format!("{room} is {state}"), &admin.state(room, state, why()?).await?),
-        What::Ban { room, user, lasts, reason } => {
-            let seconds = lasts.map(|d| d.as_secs());
-            let answer = admin.ban(room, user, seconds, reason.as_deref(), why()?).await?;
-            done(&format!("{user} is banned in {room}"), &answer);
-        }
-        What::Unban { room, user } => {
-            let answer = admin.unban(room, user, why()?).await?;
-            done(&format!("{user} may speak in {room}"), &answer);
-        }
-        What::Retract { room, event, user, all, reason } => {
-            let why = why()?;
-            let targets: Vec<Target> = match (user, all) {
-                (Some(user), _) => vec![Target::User(user.clone())],
-                (None, true) => vec![Target::All],
-                (None, false) => event.iter().map(|id| Target::Event(*id)).collect(),
-            };
-            for target in &targets {
-                let answer = admin.retract(room, target, reason.as_deref(), why).await?;
-                let what = match target {
-                    Target::Event(id) => format!("event {id}"),
-                    Target::User(user) => format!("everything by {user}"),
-                    Target::All => "everything".to_owned(),
-                };
-                done(&format!("{what} is retracted in {room}"), &answer);
-            }
-        }
-        What::Pin { room, event, off } => {
-            let change = |pinned: Vec<u64>| -> Vec<u64> {
-                let others = pinned.into_iter().filter(|id| !event.contains(id));
-                match off {
-                    true => others.collect(),
-                    false => event.iter().rev().copied().chain(others).collect(),
-                }
-            };
-            let answer = admin.repin(room, change, why()?).await?;
-            done(&format!("pinned in {room}: {}", answer["pinned"]), &answer);
-        }
+        What::Moderate(what) => moderate::perform(what, &terminal).await?,
+        What::Site(what) => site::perform(what, &terminal).await?,
         What::Banner { what: BannerWhat::List } => {
             let answer = admin.banners().await?;
             if args.json { println!("{answer}") } else { show::banners(&answer) }
@@ -392,10 +347,10 @@ async fn perform(args: &Args) -> Result<()> {
             let set = cap.map_or("as it was".to_owned(), |(cap, seconds)| format!("at most {cap}/s for {seconds} s"));
             done(&format!("shedding of {gateway}: {set}"), &answer);
         }
-        What::Gifts { room, from, to } => {
+        What::Gifts { room, from, to, user, currency } => {
             let mut from = *from;
             loop {
-                let part = admin.gifts(room, from, *to).await?;
+                let part = admin.gifts(room, (from, *to), user.as_deref(), currency.as_deref()).await?;
                 println!("{part}");
                 // Parts add up: each says where it ends.
                 match part["upto"].as_u64().filter(|_| part["more"] == true) {

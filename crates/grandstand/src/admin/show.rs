@@ -13,7 +13,7 @@ pub fn plain_lines(text: &str) -> String {
 }
 
 /// A value in a cell: text as it is, anything else as JSON.
-fn cell(value: &Value) -> String {
+pub fn cell(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
         Value::String(text) => plain(text),
@@ -22,7 +22,7 @@ fn cell(value: &Value) -> String {
 }
 
 /// Columns as wide as their widest cell; numbers to the right.
-fn table(head: &[&str], rows: &[Vec<String>]) {
+pub fn table(head: &[&str], rows: &[Vec<String>]) {
     let width = |i: usize| {
         rows.iter().map(|row| row[i].chars().count()).chain([head[i].chars().count()]).max().expect("the head is there")
     };
@@ -66,13 +66,28 @@ pub fn rooms(rooms: &[Value]) {
 }
 
 pub fn settings(settings: &Value) {
+    if would(settings) {
+        return;
+    }
     for (name, value) in settings.as_object().into_iter().flatten() {
         println!("{name} = {}", cell(value));
     }
 }
 
+/// Prints the call that a change would be; whether nothing was changed.
+fn would(answer: &Value) -> bool {
+    let is_dry = answer["dry_run"] == true;
+    if is_dry {
+        println!("would: {} {} {}", cell(&answer["method"]), cell(&answer["path"]), cell(&answer["body"]));
+    }
+    is_dry
+}
+
 /// What was done, and the event or the version that it became.
 pub fn done(what: &str, answer: &Value) {
+    if would(answer) {
+        return;
+    }
     let named = ["event_id", "banner_id", "version", "until_ts"];
     let facts: Vec<String> = named
         .iter()

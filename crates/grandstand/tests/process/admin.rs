@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::Server;
 use crate::viewer::{Rung, Viewer};
 
-fn admin(server: &Server, token: Option<&str>, args: &[&str]) -> Output {
+pub fn admin(server: &Server, token: Option<&str>, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_grandstand"));
     command.arg("admin").args(args).env("GRANDSTAND_URL", format!("http://{}", server.addr));
     command.env_remove("GRANDSTAND_JUSTIFICATION");
@@ -18,16 +18,16 @@ fn admin(server: &Server, token: Option<&str>, args: &[&str]) -> Output {
     command.output().expect("the binary can be started")
 }
 
-fn said(out: &Output) -> String {
+pub fn said(out: &Output) -> String {
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
-fn complained(out: &Output) -> String {
+pub fn complained(out: &Output) -> String {
     String::from_utf8_lossy(&out.stderr).into_owned()
 }
 
 /// Its answer; it must have gone well.
-fn ok(server: &Server, token: &str, args: &[&str]) -> Value {
+pub fn ok(server: &Server, token: &str, args: &[&str]) -> Value {
     let mut all = vec!["--json"];
     all.extend(args);
     let out = admin(server, Some(token), &all);

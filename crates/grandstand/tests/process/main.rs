@@ -3,6 +3,8 @@
 
 mod access;
 mod admin;
+mod admin_moderates;
+mod admin_reach;
 mod admission;
 mod banners;
 mod bans;

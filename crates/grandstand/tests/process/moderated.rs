@@ -10,7 +10,7 @@ use crate::viewer::{RUNGS, Rung, Viewer, open_at};
 const ROOM: &str = "stand";
 
 /// A server with a word list, which may be written again.
-fn listed(block: &str, flag: &str, more: &[&str]) -> Server {
+pub fn listed(block: &str, flag: &str, more: &[&str]) -> Server {
     let mut server = Server::unstarted(&[], &[]);
     let set = |name: &str, text: &str| {
         let path = server.folder().join(name);
