@@ -7,42 +7,7 @@ const HOSTILE = ['<img src=x onerror=alert(1)>', '</li><script>alert(1)</script>
 
 /** `tools`: what the other browser tests use too. */
 module.exports = ({ open, check, live, shows, screens, token }) => {
-  const signIn = async (page, url, secret) => {
-    await page.goto(`${url}/console`);
-    await page.fill('#enter-token', secret);
-    await page.press('#enter-token', 'Enter');
-    await page.waitForSelector('#nav:not([hidden])');
-  };
-  const openRoom = async (page, url, room) => {
-    await page.goto(`${url}/console#/room/${encodeURIComponent(room)}`);
-    await live(page);
-    await page.waitForSelector('.facts dl');
-  };
-  /** What the console's status line says, by now or soon. */
-  const said = (page, text) => page.waitForFunction((wanted) => document.getElementById('said').textContent.includes(wanted), text);
-  const asked = (page) => page.waitForSelector('dialog[open]');
-  const answer = async (page, why) => {
-    await asked(page);
-    await page.fill('#ask-justification', why);
-    await page.keyboard.press('Enter');
-  };
-  const choose = async (page, text) => {
-    // Up from the newest until it is the one.
-    await page.keyboard.press('g');
-    for (let n = 0; n < 60; n += 1) {
-      await page.keyboard.press('k');
-      if (await page.$eval('#feed li.current', (li) => li.textContent).then((t) => t.includes(text), () => false)) return;
-    }
-    throw new Error(`no way by k to ${text}`);
-  };
-  const gone = (page, text) => page.waitForFunction((wanted) => ![...document.querySelectorAll('#feed li')].some((li) => li.textContent.includes(wanted)), text);
-  const noSideways = (page) => page.evaluate(() => document.documentElement.scrollWidth <= document.documentElement.clientWidth);
-  const call = async (url, method, where, secret, body) => {
-    const response = await fetch(url + where, {
-      method, headers: { authorization: `Bearer ${secret}`, ...(body ? { 'content-type': 'application/json' } : {}) }, body: body ? JSON.stringify(body) : undefined,
-    });
-    return { status: response.status, body: await response.json().catch(() => null) };
-  };
+  const { signIn, openRoom, said, asked, answer, choose, gone, noSideways, call } = require('./desk.cjs')({ live });
 
   return {
     async 'a moderator retracts and bans by keyboard and a viewer sees it within a second'({ browser, url, data, put, postAs }) {
@@ -211,7 +176,8 @@ module.exports = ({ open, check, live, shows, screens, token }) => {
     async 'each role opens what it may and is refused the rest by the server'({ browser, url, data, put }) {
       await put('derby:roles', { title: 'Mine' });
       await put('other', { title: 'Not mine' });
-      const menus = { 'room-mod': 'Rooms,Audit', 'region-ops': 'Rooms,Banners,Gateways,Audit', admin: 'Rooms,Banners,Gateways,Audit' };
+      const all = 'Rooms,Bans,Access,Banners,Gateways,Audit';
+      const menus = { 'room-mod': 'Rooms,Audit', 'region-ops': all, admin: all };
       for (const role of ['viewer', 'publisher', 'backend', 'room-mod', 'region-ops', 'admin']) {
         const secret = token(data, `a-${role}`, role, role === 'room-mod' ? ['derby*'] : []);
         const page = await open(browser, `${url}/console`);

@@ -293,6 +293,7 @@ const tests = {
 };
 
 Object.assign(tests, require('./console.cjs')({ open, check, live, shows, screens, token }));
+Object.assign(tests, require('./moderation.cjs')({ open, check, live, shows, screens, token, serve }));
 
 (async () => {
   fs.mkdirSync(screens, { recursive: true });

@@ -18,8 +18,9 @@ export class Acts {
   /**
    * Asks, does, tells. Gives whether it was done.
    *
-   * `act`: {title, effects[], danger?, warning?, fields[{name, label, value?, type?, options?, required?, min?, max?, maxlength?, checked?}],
+   * `act`: {title, effects[], danger?, warning?, check?(values) -> what is wrong or null, fields[{name, label, value?, type?, options?, required?, min?, max?, maxlength?, checked?}],
    * confirm, steps(values) -> [{what, run() -> promise, undo? {what, run(justification)}}]}. `values.justification` is always there.
+   * `effects` and `warning` may be functions of the values: then they are told anew as those change.
    */
   async perform(act) {
     if (this.busy) return false;
@@ -55,19 +56,34 @@ export class Acts {
           ? h('label', { class: 'check', for: id }, input, ` ${f.label}`)
           : h('div', { class: 'field' }, h('label', { for: id }, f.label), input, f.hint ? h('p', { class: 'note' }, f.hint) : null);
       };
+      const given = () => Object.fromEntries([...inputs].map(([name, input]) => [name, input.type === 'checkbox' ? input.checked : input.value.trim()]));
+      const effects = h('ul', { class: 'effects' });
+      const warning = h('p', { class: 'warning' });
+      const wrong = h('p', { class: 'warning', role: 'alert', hidden: true });
+      const paint = () => {
+        const of = (told) => (typeof told === 'function' ? told(given()) : told);
+        effects.replaceChildren(...of(act.effects).map((text) => h('li', {}, text)));
+        warning.textContent = of(act.warning) ?? '';
+        warning.hidden = warning.textContent === '';
+        wrong.hidden = true;
+      };
       const why = { name: 'justification', label: 'Why (kept in the audit)', required: true, maxlength: 200, value: lastReason };
       const form = h('form', { method: 'dialog', class: 'ask' },
         h('h2', { id: 'ask-title' }, act.title),
-        h('ul', { class: 'effects' }, act.effects.map((text) => h('li', {}, text))),
-        act.warning ? h('p', { class: 'warning' }, act.warning) : null,
-        (act.fields ?? []).map(field), field(why),
+        effects, warning, (act.fields ?? []).map(field), field(why), wrong,
         h('div', { class: 'row ends' },
           h('button', { type: 'button', onclick: () => dialog.close() }, 'Cancel'),
           h('button', { type: 'submit', class: act.danger ? 'danger' : 'primary', id: 'ask-do' }, act.confirm)));
       const dialog = h('dialog', { 'aria-labelledby': 'ask-title' }, form);
-      form.addEventListener('submit', () => {
-        answer = {};
-        for (const [name, input] of inputs) answer[name] = input.type === 'checkbox' ? input.checked : input.value.trim();
+      paint();
+      form.addEventListener('input', paint);
+      form.addEventListener('submit', (event) => {
+        const values = given();
+        const fault = act.check?.(values) ?? null;
+        if (fault === null) { answer = values; return; }
+        event.preventDefault();
+        wrong.textContent = fault;
+        wrong.hidden = false;
       });
       const back = document.activeElement;
       dialog.addEventListener('close', () => {
@@ -96,7 +112,7 @@ export class Acts {
         failed.push(`${step.what}: ${fault.message}`);
       }
     }
-    const undos = done.filter((step) => step.undo).map((step) => ({ ...(typeof step.undo === 'function' ? step.undo(step.answer) : step.undo), of: step.what }));
+    const undos = done.filter((step) => step.undo).map((step) => ({ ...(typeof step.undo === 'function' ? step.undo(step.answer) : step.undo), of: step.what })).filter((undo) => undo.run);
     const what = done.length === 1 ? done[0].what : done.length === 0 ? '' : `${done[0].what} and ${done.length - 1} more`;
     if (done.length > 0) this.keep(what, undos, justification);
     else this.paint();

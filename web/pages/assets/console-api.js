@@ -4,7 +4,7 @@
 export class Refused extends Error {
   constructor(status, body, fallback) {
     const fields = (body?.fields ?? []).map((f) => `${f.field}: ${f.rule}`);
-    super([body?.detail ?? body?.title ?? fallback, ...(fields.length > 1 ? fields : [])].join(' · '));
+    super([body?.detail ?? body?.title ?? fallback, ...(fields.length > 1 || (body?.fields ?? []).some((f) => !(body.detail ?? '').includes(f.field)) ? fields : [])].join(' · '));
     this.status = status;
     this.code = body?.code;
     this.retryAfterMs = body?.retry_after_ms;
@@ -67,6 +67,19 @@ export class Api {
   room(id) { return this.json('GET', room(id)); }
   put(id, change, version) { return this.json('PUT', room(id), change, version === undefined ? {} : { 'if-match': `"${version}"` }); }
   moderate(id, what, body) { return this.json('POST', `${room(id)}/${what}`, body); }
+  bans(id) { return this.json('GET', `${room(id)}/bans`); }
+  held(id) { return this.json('GET', `${room(id)}/held`); }
+  decide(id, held, body) { return this.json('POST', `${room(id)}/held/${encodeURIComponent(held)}`, body); }
+  reports(id) { return this.json('GET', `${room(id)}/reports`); }
+  unpin(id, body) { return this.json('DELETE', `${room(id)}/pin`, body); }
+  siteBans(query) { return this.json('GET', `/admin/bans?${new URLSearchParams(query)}`); }
+  siteBan(body) { return this.json('POST', '/admin/bans', body); }
+  siteUnban(user, justification) { return this.json('DELETE', '/admin/bans', { user_id: user, justification }); }
+  access() { return this.json('GET', '/admin/access'); }
+  revoke(body) { return this.json('POST', '/admin/access/revocations', body); }
+  restore(body) { return this.json('DELETE', '/admin/access/revocations', body); }
+  outage(body) { return this.json('PUT', '/admin/access/outage', body); }
+  endOutage(justification) { return this.json('DELETE', '/admin/access/outage', { justification }); }
   unban(id, user, justification) { return this.json('DELETE', `${room(id)}/bans/${encodeURIComponent(user)}`, { justification }); }
   banners() { return this.json('GET', '/admin/banners'); }
   banner(body) { return this.json('POST', '/admin/banners', body); }

@@ -7,14 +7,14 @@ const EVERY_MS = 3000;
 const stamp = new Intl.DateTimeFormat(undefined, { dateStyle: 'short', timeStyle: 'medium' });
 
 /** Other children in a list; what has the focus keeps it by its `data-key`. */
-function repaint(list, children) {
+export function repaint(list, children) {
   const key = list.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
   list.replaceChildren(...children);
   if (key !== undefined) list.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus();
 }
 
 /** A view that asks again and again and paints the answer. */
-class Asking {
+export class Asking {
   constructor(given) {
     Object.assign(this, given);
     this.turnBound = () => this.turn();
@@ -197,7 +197,8 @@ export class GatewaysView extends Asking {
 }
 
 /** Actions a filter offers; what else the server names is found by typing nothing. */
-const ACTIONS = ['ban', 'unban', 'retract', 'slow mode', 'state', 'put room', 'banner', 'banner end', 'admission', 'drain', 'shedding'];
+const ACTIONS = ['ban', 'shadow ban', 'unban', 'site ban', 'site unban', 'retract', 'held: approve', 'held: deny', 'pin', 'unpin', 'slow mode', 'state', 'put room',
+  'revoke', 'revoke end', 'auth outage', 'auth outage end', 'banner', 'banner end', 'admission', 'drain', 'shedding'];
 const AUDIT_ROWS = 100;
 /** Looks back into the log for one page, each of at most a third of a second. */
 const AUDIT_LOOKS = 5;
@@ -278,9 +279,9 @@ export class AuditView {
 /** A record that an operator's change wrote, in words. */
 function change(record) {
   switch (record.type) {
-    case 'ban': return `${record.user_id} ${record.until_ts ? `until ${stamp.format(new Date(record.until_ts))}` : 'for good'}${record.reason ? ` (${record.reason})` : ''}`;
+    case 'ban': return `${record.user_id} ${record.shadow ? 'shadowed ' : ''}${record.until_ts ? `until ${stamp.format(new Date(record.until_ts))}` : 'for good'}${record.reason ? ` (${record.reason})` : ''}`;
     case 'unban': return record.user_id;
-    case 'retract': return `${record.all ? 'every comment' : record.user_id ? `all of ${record.user_id}` : `event ${record.target_event_id}`}${record.reason ? ` (${record.reason})` : ''}`;
+    case 'retract': return `${record.all ? 'every comment' : record.user_id ? `all of ${record.user_id}${record.since_ts ? ` since ${stamp.format(new Date(record.since_ts))}` : ''}` : `event ${record.target_event_id}`}${record.reason ? ` (${record.reason})` : ''}`;
     case 'config': return given(Object.fromEntries(Object.entries(record).filter(([key]) => !OF_THE_LOG.has(key))));
     default: return '';
   }
@@ -294,7 +295,7 @@ function given(members) {
 
 function name(g) { return g.id === 'all' ? 'all gateways' : g.id; }
 
-function fact(term, ...value) {
+export function fact(term, ...value) {
   return h('div', { class: 'fact' }, h('dt', {}, term), h('dd', {}, value));
 }
 

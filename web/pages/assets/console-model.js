@@ -13,6 +13,8 @@ export function rights(claims) {
     user: claims.sub ?? '?', roles: [...roles], rooms: claims.rooms ?? null,
     moderates: operates || (roles.has('room-mod') && Array.isArray(claims.rooms)),
     operates,
+    // A key's tokens are everybody's: an admin alone takes them back.
+    keys: roles.has('admin'),
     exports: roles.has('admin') || roles.has('backend'),
   };
 }
@@ -119,4 +121,36 @@ export function shortcut(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return null;
   if (tag === 'INPUT' || tag === 'TEXTAREA' || tag === 'SELECT') return null;
   return event.key;
+}
+
+/** Whether a ban is in force at `now` (ms). */
+export function holds(ban, now) {
+  return ban.until_ts === null || ban.until_ts === undefined || Date.parse(ban.until_ts) > now;
+}
+
+/** Whole seconds up to a time, at least `least`; `undefined` where there is none, so that it is left out of a body. */
+export function remaining(untilTs, now, least = 1) {
+  if (untilTs === null || untilTs === undefined) return undefined;
+  return Math.max(least, Math.ceil((Date.parse(untilTs) - now) / 1000));
+}
+
+/** Regions as somebody types them: `gb, ie` is `['GB', 'IE']`, each once. */
+export function regions(text) {
+  return [...new Set(text.toUpperCase().split(/[\s,;]+/).filter((part) => part !== ''))];
+}
+
+/** Which that waits is looked at: the same as before, or where it was. `ids` before and now. */
+export function stays(before, now, current) {
+  if (now.includes(current)) return current;
+  const at = before.indexOf(current);
+  const later = at < 0 ? undefined : before.slice(at + 1).find((id) => now.includes(id));
+  return later ?? now[0] ?? null;
+}
+
+/** What is wrong with a ban as it is asked for, in words; `null` where nothing is. */
+export function banFault({ scope, shadow, purge }) {
+  if (shadow && purge !== '0') return 'A shadow ban takes nothing back: that would tell its user.';
+  if (scope === 'site' && purge === 'all') return 'In every room at most the last 10 minutes are taken back.';
+  if (scope === 'site' && Number(purge) > 10) return 'In every room at most the last 10 minutes are taken back.';
+  return null;
 }

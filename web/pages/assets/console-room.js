@@ -1,7 +1,11 @@
 // One room as its moderator sees it: the viewers' own stream, one comment at a time under the keys, and what is done about it.
 
+import { askBan, askLift, list, named, untilText } from './console-ban.js';
+import { RoomBans } from './console-bans.js';
+import { Held } from './console-held.js';
+import { Reports } from './console-reports.js';
 import { chart } from './console-rooms.js';
-import { authors, count, left, measure, moved, pinnedWith, seconds, targets } from './console-model.js';
+import { authors, count, left, measure, moved, pinnedWith, regions, seconds, targets } from './console-model.js';
 import { apply, applySnapshot, emptyRoom, sampledText, scoreboard } from './model.js';
 import { RoomStream } from './stream.js';
 import { h, hue, money, scoreLine, span } from './words.js';
@@ -10,7 +14,9 @@ const EVERY_MS = 2000;
 const HISTORY_SHOWN = 50;
 /** Looks back into the log that a user card takes, each of at most a third of a second. */
 const HISTORY_PAGES = 5;
-const TIMEOUTS = [[60, '1 minute'], [300, '5 minutes'], [600, '10 minutes'], [3600, '1 hour'], [86_400, '1 day'], [604_800, '1 week']];
+/** Bans are asked for at every fifth turn, and at once after something was done: a room's may be many. */
+const BANS_TURNS = 5;
+const PINS = [['0', 'until it is taken down'], ['300', '5 minutes'], ['900', '15 minutes'], ['1800', '30 minutes'], ['3600', '1 hour'], ['14400', '4 hours'], ['86400', '1 day']];
 const STATES = ['scheduled', 'live', 'settling', 'closed'];
 const time = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit' });
 const day = new Intl.DateTimeFormat(undefined, { dateStyle: 'short', timeStyle: 'medium' });
@@ -23,6 +29,8 @@ export class RoomView {
     this.current = null;
     this.selected = new Set();
     this.user = null;
+    /** A comment under the keys that was chosen elsewhere than in the feed. */
+    this.aimed = null;
     this.nodes = new Map();
     this.unread = 0;
 
@@ -35,7 +43,18 @@ export class RoomView {
     this.facts = h('section', { class: 'card facts', 'aria-label': 'The room' });
     this.card = h('section', { class: 'card user', id: 'user', 'aria-label': 'The user', hidden: true });
     this.scores = h('div', { class: 'scores', hidden: true });
-    const side = h('aside', { class: 'side' }, this.card, this.facts);
+    const changed = () => this.done();
+    this.held = new Held({ api, acts, id, audience: () => this.audience(), decided: changed });
+    this.bans = new RoomBans({ api, acts, id, changed });
+    this.reports = new Reports({
+      api, id,
+      known: (event) => this.room.entries.find((e) => e.id === event && e.type === 'comment' && !e.retracted),
+      gone: (event) => this.room.entries.some((e) => e.id === event && e.retracted),
+      aim: (comment) => this.aim(comment),
+      retract: (comments) => this.retract(comments),
+      ban: (users) => this.ban(0, users),
+    });
+    const side = h('aside', { class: 'side' }, this.held.root, this.card, this.reports.root, this.facts, this.bans.root);
     root.append(h('div', { class: 'view-head' }, h('a', { href: '#/rooms', class: 'home', 'aria-label': 'All rooms' }, '←'), this.title, this.sampledTag, this.stateTag),
       h('div', { class: 'room-view' }, h('div', { class: 'stage' }, this.scores, h('div', { class: 'feed-wrap' }, this.feed, this.pill), this.bar), side));
 
@@ -44,7 +63,7 @@ export class RoomView {
       if (!li) return;
       const id = Number(li.dataset.id);
       if (event.target.closest('.pick')) this.toggle(id);
-      else { this.current = id; this.paintMarks(); if (event.target.closest('.who')) this.openUser(); }
+      else { this.unaim(); this.current = id; this.paintMarks(); if (event.target.closest('.who')) this.openUser(); }
     });
     this.feed.addEventListener('scroll', () => { if (this.atEnd()) { this.unread = 0; this.pill.hidden = true; } }, { passive: true });
     this.stream = new RoomStream(id, {
@@ -92,6 +111,7 @@ export class RoomView {
   }
 
   turnSoon() {
+    this.turns = 0;
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.turn(), 100);
   }
@@ -103,8 +123,12 @@ export class RoomView {
       this.settings = await this.api.room(this.id);
       if (this.stopped) return;
       this.histories.set(this.id, measure(this.histories.get(this.id) ?? [], this.settings.counters, performance.now()));
-      this.faulted(null);
       this.paintFacts();
+      const due = (this.turns ?? 0) % BANS_TURNS === 0;
+      this.turns = (this.turns ?? 0) + 1;
+      await Promise.all([this.held.turn(), this.reports.turn(), due ? this.bans.turn() : null]);
+      if (this.stopped) return;
+      this.faulted(null);
     } catch (fault) {
       if (this.stopped) return;
       this.faulted(fault);
@@ -211,10 +235,11 @@ export class RoomView {
 
   paintBar() {
     const n = this.targets().length;
+    const aim = this.selected.size > 0 ? `${count(this.selected.size, 'comment')} selected` : this.aimed ? 'the reported comment' : n > 0 ? '1 comment' : 'j and k choose a comment';
     const button = (key, text, run, needs = true) => h('button', { type: 'button', disabled: needs && n === 0, onclick: run }, text, h('kbd', {}, key));
     this.bar.replaceChildren(
-      h('span', { class: 'aim' }, this.selected.size > 0 ? `${count(this.selected.size, 'comment')} selected` : n > 0 ? '1 comment' : 'j and k choose a comment'),
-      button('r', 'Retract', () => this.retract()), button('b', 'Ban', () => this.ban(null)), button('t', 'Timeout', () => this.ban(600)),
+      h('span', { class: 'aim' }, aim),
+      button('r', 'Retract', () => this.retract()), button('b', 'Ban', () => this.ban(0)), button('t', 'Timeout', () => this.ban(600)),
       button('p', 'Pin', () => this.pin()), button('u', 'User', () => this.openUser()), button('x', 'Select', () => this.toggle(this.current)),
       button('s', 'Slow mode', () => this.slowMode(), false));
   }
@@ -238,8 +263,10 @@ export class RoomView {
     const pins = s.pinned.map((id) => {
       const known = this.room.entries.find((e) => e.id === id);
       return h('li', {}, h('bdi', {}, known?.body ? `${known.user?.display ?? ''}: ${known.body}` : `event ${id}`),
-        h('button', { type: 'button', class: 'quiet', onclick: () => this.pin(id) }, 'Unpin'));
+        s.pin_ends?.[id] ? span('note', `until ${time.format(new Date(s.pin_ends[id]))}`) : null,
+        h('button', { type: 'button', class: 'quiet', 'data-name': `pin ${id}`, onclick: () => this.pin(id) }, 'Unpin'));
     });
+    const hidden = s.blackout_regions ?? [];
     const focused = this.facts.contains(document.activeElement) ? document.activeElement.dataset.name : undefined;
     this.facts.replaceChildren(h('h2', {}, 'Room'), h('dl', {},
       row('Viewers', `${(s.counters.viewers ?? 0).toLocaleString('en')}`, chart(history.map((x) => x.viewers), 'Viewers, last three minutes')),
@@ -247,6 +274,8 @@ export class RoomView {
       row('Skipped', `${many(now?.skipped ?? 0)}/s`), row('Sampled', `${many(now?.sampled ?? 0)}/s`),
       row('State', state), row('Moderation', policy),
       row('Slow mode', s.slow_mode_seconds > 0 ? `one in ${seconds(s.slow_mode_seconds)}${until} ` : 'off ', h('button', { type: 'button', class: 'quiet', 'data-name': 'slow', onclick: () => this.slowMode() }, 'Change')),
+      this.rights.operates && s.blackout_regions
+        ? row('Blackout', `${hidden.length === 0 ? 'nowhere' : hidden.join(', ')} `, h('button', { type: 'button', class: 'quiet', 'data-name': 'blackout', onclick: () => this.blackout() }, 'Change')) : null,
       row('Pinned', pins.length === 0 ? 'nothing' : h('ul', { class: 'pins' }, pins))),
       h('div', { class: 'row' }, h('button', { type: 'button', class: 'danger', 'data-name': 'all', onclick: () => this.retractAll() }, 'Retract everything')));
     if (focused) this.facts.querySelector(`[data-name="${focused}"]`)?.focus();
@@ -255,9 +284,24 @@ export class RoomView {
 
   // ---- choosing
 
-  targets() { return targets(this.comments(), this.selected, this.current); }
+  targets() { return this.aimed && this.selected.size === 0 ? [this.aimed] : targets(this.comments(), this.selected, this.current); }
+
+  /** Puts a comment under the keys that may not be in the feed any more. */
+  aim(comment) {
+    this.selected.clear();
+    this.aimed = comment;
+    this.current = this.room.ids.has(comment.id) ? comment.id : null;
+    this.paintMarks();
+    this.feed.querySelector(`li[data-id="${comment.id}"]`)?.scrollIntoView({ block: 'nearest' });
+  }
+
+  unaim() {
+    this.aimed = null;
+    this.reports.leave();
+  }
 
   toLive() {
+    this.unaim();
     this.current = null;
     this.unread = 0;
     this.pill.hidden = true;
@@ -269,6 +313,7 @@ export class RoomView {
     const comments = this.comments();
     const to = moved(comments, this.current, by);
     if (to === null) return;
+    this.unaim();
     if (select) { if (this.current !== null) this.selected.add(this.current); this.selected.add(to); }
     this.current = to;
     this.paintMarks();
@@ -277,6 +322,7 @@ export class RoomView {
 
   toggle(id) {
     if (id === null || id === undefined) return;
+    this.unaim();
     if (this.selected.has(id)) this.selected.delete(id); else this.selected.add(id);
     this.current = id;
     this.paintMarks();
@@ -285,8 +331,10 @@ export class RoomView {
   /** After something was done: nothing stays selected, the next comment is at hand. */
   done() {
     this.selected.clear();
+    this.unaim();
     this.paintMarks();
     this.turnSoon();
+    if (this.user) this.openUser(this.user);
   }
 
   audience() { return count(this.settings?.counters?.viewers ?? this.room.counters.viewers ?? 0, 'viewer'); }
@@ -341,51 +389,10 @@ export class RoomView {
     if (did) this.done();
   }
 
-  /** `length`: seconds of a timeout, `null` for a ban. Purges with the ban where the server can. */
+  /** `length`: seconds of a timeout to begin with, 0 for a ban. */
   async ban(length, users = authors(this.targets())) {
-    if (users.length === 0) return;
-    const timeout = length !== null;
-    const purges = this.api.has('/admin/rooms/{room}/bans', 'post', 'purge_last_minutes');
-    const verb = timeout ? 'Time out' : 'Ban';
-    const did = await this.acts.perform({
-      title: users.length === 1 ? `${verb} ${named(users[0])}?` : `${verb} ${count(users.length, 'user')}?`,
-      effects: [
-        users.length === 1 ? `User ${users[0].id}` : list(users),
-        `In ${this.id}: may watch and not speak${timeout ? '' : ', until the ban is lifted'}.`,
-        `What was said before stays, unless it is taken back below: then ${this.audience()} lose it at once.`,
-      ],
-      danger: true,
-      fields: [
-        ...(timeout ? [{ name: 'seconds', label: 'For', type: 'select', options: TIMEOUTS, value: length }] : []),
-        purges
-          ? { name: 'purge', label: 'Take back', type: 'select', value: '0', options: [['0', 'nothing'], ['5', 'the last 5 minutes'], ['60', 'the last hour'], ['1440', 'the last day'], ['all', 'everything said here']] }
-          : { name: 'purge', label: 'Take back', type: 'select', value: '0', options: [['0', 'nothing'], ['all', 'everything said here']] },
-        { name: 'reason', label: 'Reason kept with it (may be empty)', maxlength: 200 },
-      ],
-      confirm: users.length === 1 ? verb : `${verb} ${users.length}`,
-      steps: ({ seconds: chosen, purge, reason }) => users.flatMap((user) => {
-        const minutes = Number(purge);
-        const body = { user_id: user.id, ...(timeout ? { seconds: Number(chosen) } : {}), ...(reason ? { reason } : {}), ...(minutes > 0 ? { purge_last_minutes: minutes } : {}) };
-        const ban = {
-          what: timeout ? `Timed out ${named(user)} for ${seconds(Number(chosen))}` : `Banned ${named(user)}`,
-          run: (justification) => this.api.moderate(this.id, 'bans', { ...body, justification }),
-          undo: { what: users.length === 1 ? 'Lift it' : 'Lift all', run: (justification) => this.api.unban(this.id, user.id, justification) },
-        };
-        const take = { what: `Retracted everything by ${named(user)}`, run: (justification) => this.api.moderate(this.id, 'retract', { user_id: user.id, ...(reason ? { reason } : {}), justification }) };
-        return purge === 'all' ? [ban, take] : [ban];
-      }),
-    });
-    if (did) { this.done(); if (this.user) this.openUser(this.user); }
-  }
-
-  async unban(user) {
-    const did = await this.acts.perform({
-      title: `Lift the ban of ${named(user)}?`,
-      effects: [`User ${user.id} may speak in ${this.id} again.`],
-      confirm: 'Lift',
-      steps: () => [{ what: `Lifted the ban of ${named(user)}`, run: (justification) => this.api.unban(this.id, user.id, justification) }],
-    });
-    if (did) { this.done(); this.openUser(user); }
+    const did = await askBan({ acts: this.acts, api: this.api, rights: this.rights, id: this.id, users, length, audience: () => this.audience(), after: () => this.done() });
+    if (did) this.done();
   }
 
   async slowMode() {
@@ -459,30 +466,73 @@ export class RoomView {
 
   async pin(id = this.targets()[0]?.id) {
     if (id === undefined || !this.settings) return;
-    const { pinned: before } = this.settings;
+    const { pinned: before, pin_ends: ends } = this.settings;
     const after = pinnedWith(before, id);
     const puts = !before.includes(id);
+    const earlier = ends?.[id];
     /** Pins or unpins it in what is pinned at that moment, unless the room changes once more in between. */
-    const set = async (wanted, justification) => {
-      const now = await this.api.room(this.id);
-      if (now.pinned.includes(id) === wanted) return;
-      await this.api.put(this.id, { pinned: pinnedWith(now.pinned, id), justification }, now.version);
+    const set = async (wanted, justification, until) => {
+      if (wanted && until) await this.api.moderate(this.id, 'pin', { event_id: id, until, justification });
+      else if (!wanted) await this.api.unpin(this.id, { event_id: id, justification });
+      else {
+        const now = await this.api.room(this.id);
+        if (now.pinned.includes(id)) return;
+        await this.api.put(this.id, { pinned: pinnedWith(now.pinned, id), justification }, now.version);
+      }
       this.turnSoon();
     };
-    const known = this.room.entries.find((e) => e.id === id);
+    const known = this.aimed?.id === id ? this.aimed : this.room.entries.find((e) => e.id === id);
     const dropped = before.filter((p) => p !== id && !after.includes(p));
+    const shown = count(after.length, 'pinned comment');
     const did = await this.acts.perform({
       title: puts ? 'Pin this comment?' : 'Unpin this comment?',
-      effects: [known?.body ? `“${cut(known.body)}” by ${named(known.user)}` : `Event ${id}`, `In ${this.id}: ${this.audience()} are shown ${count(after.length, 'pinned comment')} from now on.`,
-        ...(dropped.length > 0 ? ['Ten may be pinned: the oldest pin goes.'] : [])],
+      effects: (v) => [
+        known?.body ? `“${cut(known.body)}” by ${named(known.user)}` : `Event ${id}`,
+        `In ${this.id}: ${this.audience()} are shown ${shown} from now on.`,
+        ...(puts && Number(v.length) > 0 ? [`It is taken down by itself after ${seconds(Number(v.length))}.`] : []),
+        ...(dropped.length > 0 ? ['Ten may be pinned: without an end the oldest pin goes, with one it is refused.'] : []),
+      ],
+      fields: puts ? [{ name: 'length', label: 'For', type: 'select', value: '0', options: PINS }] : [],
       confirm: puts ? 'Pin' : 'Unpin',
-      steps: () => [{
-        what: puts ? 'Pinned a comment' : 'Unpinned a comment',
-        run: (justification) => set(puts, justification),
-        undo: { what: puts ? 'Unpin' : 'Pin again', run: (justification) => set(!puts, justification) },
-      }],
+      steps: (v) => {
+        const until = Number(v.length) > 0 ? new Date(Date.now() + Number(v.length) * 1000).toISOString() : undefined;
+        const again = earlier && Date.parse(earlier) > Date.now() ? earlier : undefined;
+        return [{
+          what: puts ? `Pinned a comment${until ? ` for ${seconds(Number(v.length))}` : ''}` : 'Unpinned a comment',
+          run: (justification) => set(puts, justification, until),
+          undo: { what: puts ? 'Unpin' : 'Pin again', run: (justification) => set(!puts, justification, again) },
+        }];
+      },
     });
     if (did) this.done();
+  }
+
+  async blackout() {
+    const before = this.settings.blackout_regions;
+    const set = async (wanted, justification) => { await this.api.put(this.id, { blackout_regions: wanted, justification }); this.turnSoon(); };
+    const told = (list) => (list.length === 0 ? 'everywhere' : `everywhere but in ${list.join(', ')}`);
+    const did = await this.acts.perform({
+      title: `Where may ${this.id} not be shown?`,
+      effects: (v) => {
+        const wanted = regions(v.regions);
+        return [
+          `Now it is shown ${told(before)}; then ${told(wanted)}.`,
+          wanted.length === 0 ? 'Who was refused may come back.' : `Streams there, and those of whom nobody knows where they are, are closed within a second: ${this.audience()} watch now.`,
+        ];
+      },
+      danger: true,
+      fields: [{ name: 'regions', label: 'Regions, such as GB or GB-SCT; none: shown everywhere', value: before.join(' '), maxlength: 512 }],
+      confirm: 'Set',
+      steps: (v) => {
+        const wanted = regions(v.regions);
+        return [{
+          what: `${this.id} is shown ${told(wanted)}`,
+          run: (justification) => set(wanted, justification),
+          undo: { what: before.length === 0 ? 'Show it everywhere' : `Back to ${before.join(', ')}`, run: (justification) => set(before, justification) },
+        }];
+      },
+    });
+    if (did) this.turnSoon();
   }
 
   // ---- the user card
@@ -490,10 +540,11 @@ export class RoomView {
   async openUser(user = this.targets()[0]?.user) {
     if (!user) return;
     const asked = {};
+    const fresh = this.user?.id !== user.id;
     this.user = user;
     this.asked = asked;
     const here = this.comments().filter((c) => c.user?.id === user.id);
-    const standing = h('p', { class: 'note' });
+    const standing = h('div', { class: 'standing', role: 'status' });
     const past = h('ol', { class: 'past' });
     const note = h('p', { class: 'note', role: 'status' }, 'Reading the history…');
     const act = (text, run, danger) => h('button', { type: 'button', class: danger ? 'danger' : null, onclick: run }, text);
@@ -502,20 +553,33 @@ export class RoomView {
       h('div', { class: 'row between' }, h('h2', {}, h('bdi', {}, user.display ?? user.id)), h('button', { type: 'button', class: 'quiet', 'aria-label': 'Close the user card', onclick: () => this.closeUser() }, '×')),
       h('p', { class: 'id' }, user.id), h('p', { class: 'badges' }, (user.badges ?? []).map((b) => span('badge', b))),
       h('p', { class: 'note' }, `${count(here.length, 'comment')} in this view`), standing,
-      h('div', { class: 'row wrap' }, act('Timeout', () => this.ban(600, [user]), true), act('Ban', () => this.ban(null, [user]), true), act('Lift ban', () => this.unban(user)), act('Retract all', () => this.retractUser(user), true)),
+      h('div', { class: 'row wrap' }, act('Timeout', () => this.ban(600, [user]), true), act('Ban', () => this.ban(0, [user]), true), act('Retract all', () => this.retractUser(user), true)),
       h('h3', {}, 'History'), past, note);
+    // It may be below what is held, or below the feed of a phone; who has it open already is not moved.
+    if (fresh) this.card.scrollIntoView({ block: 'nearest' });
     try {
-      const { rows, more } = await this.history(user);
+      const [lines, { rows, more }] = await Promise.all([this.standing(user), this.history(user)]);
       if (this.asked !== asked || this.stopped) return;
-      const bans = rows.filter((row) => row.type === 'ban' || row.type === 'unban');
-      const holds = bans[0]?.type === 'ban' && (bans[0].until_ts === null || Date.parse(bans[0].until_ts) > Date.now());
-      standing.textContent = holds ? `Banned here ${bans[0].until_ts ? `until ${day.format(new Date(bans[0].until_ts))}` : 'for good'}${bans[0].reason ? `: ${bans[0].reason}` : ''}`
-        : bans.length > 0 || !more ? 'Not banned here.' : '';
+      standing.replaceChildren(...lines);
       past.replaceChildren(...rows.map((row) => { const { kind, text } = told(row); return h('li', { class: kind }, span('time', row.ts ? day.format(new Date(row.ts)) : ''), h('bdi', {}, text)); }));
       note.textContent = rows.length === 0 ? (more ? 'Nothing in the newest part of the log.' : 'Nothing in the log.') : more ? `The newest ${rows.length}.` : 'That is all in the log.';
     } catch (fault) {
       if (this.asked === asked) note.textContent = `No history: ${fault.message}`;
     }
+  }
+
+  /** Whether a user may speak here, and on the site where that may be asked, each ban with what lifts it. */
+  async standing(user) {
+    const asks = this.rights.operates && this.api.has('/admin/bans', 'get');
+    const [, site] = await Promise.all([this.bans.turn(), asks ? this.api.siteBans({ user: user.id }) : null]);
+    const line = (ban, place, none, lift) => (ban
+      ? h('p', { class: 'row between' }, h('span', { class: 'banned' }, `${ban.shadow ? 'Shadowed' : 'Banned'} ${place} ${untilText(ban)}${ban.reason ? `: ${ban.reason}` : ''}`), h('button', { type: 'button', onclick: lift }, 'Lift'))
+      : h('p', { class: 'note' }, none));
+    const here = this.bans.of(user.id);
+    const everywhere = site?.bans[0];
+    const after = () => this.done();
+    const liftSite = async () => { if (await askLift({ acts: this.acts, api: this.api, id: null, ban: everywhere, user, after })) after(); };
+    return [line(here, 'here', 'Not banned here.', () => this.bans.lift(here, user)), ...(site ? [line(everywhere, 'from the site', 'Not banned from the site.', liftSite)] : [])];
   }
 
   closeUser() {
@@ -542,7 +606,7 @@ export class RoomView {
 
   keys() {
     return [['j / k', 'next, previous comment'], ['J / K', 'and select on the way'], ['x', 'select the comment'], ['r', 'retract it, or all that are selected'], ['b', 'ban its author'],
-      ['t', 'time its author out'], ['p', 'pin, unpin'], ['s', 'slow mode'], ['u', 'user card'], ['g', 'back to live'], ['Esc', 'nothing selected, back to live']];
+      ['t', 'time its author out'], ['p', 'pin, unpin'], ['s', 'slow mode'], ['u', 'user card'], ...this.held.keys(), ...this.reports.keys(), ['g', 'back to live'], ['Esc', 'nothing selected, back to live']];
   }
 
   key(key) {
@@ -553,14 +617,14 @@ export class RoomView {
       case 'K': this.move(-1, true); return true;
       case 'x': this.toggle(this.current); return true;
       case 'r': this.retract(); return true;
-      case 'b': this.ban(null); return true;
+      case 'b': this.ban(0); return true;
       case 't': this.ban(600); return true;
       case 'p': this.pin(); return true;
       case 's': this.slowMode(); return true;
       case 'u': this.openUser(); return true;
       case 'g': this.toLive(); return true;
       case 'Escape': this.selected.clear(); this.closeUser(); this.toLive(); return true;
-      default: return false;
+      default: return this.held.key(key) || this.reports.key(key);
     }
   }
 
@@ -576,23 +640,14 @@ function cut(text, most = 80) {
   return all.length > most ? `${all.slice(0, most).join('')}…` : all.join('');
 }
 
-function named(user) {
-  return user?.display && user.display !== user.id ? `${user.display} (${user.id})` : user?.id ?? 'somebody';
-}
-
-function list(users, most = 5) {
-  const names = users.slice(0, most).map(named).join(', ');
-  return users.length > most ? `${names} and ${users.length - most} more` : names;
-}
-
 /** A line of a user's history: what it is, and in words. */
 function told(row) {
   switch (row.type) {
     case 'comment': return { kind: row.retracted ? 'gone' : 'comment', text: `${row.body}${row.verdict === 'flag' ? ' (flagged)' : ''}${row.retracted ? ' (retracted)' : ''}` };
     case 'gift': return { kind: 'comment', text: `gave ${row.count ?? 1} × ${row.item}` };
-    case 'ban': return { kind: 'deed', text: `${row.until_ts ? `timed out until ${day.format(new Date(row.until_ts))}` : 'banned'}${row.reason ? `: ${row.reason}` : ''}` };
+    case 'ban': return { kind: 'deed', text: `${row.shadow ? 'shadowed' : row.until_ts ? 'timed out' : 'banned'}${row.until_ts ? ` until ${day.format(new Date(row.until_ts))}` : ''}${row.reason ? `: ${row.reason}` : ''}` };
     case 'unban': return { kind: 'deed', text: 'ban lifted' };
-    case 'retract': return { kind: 'deed', text: `everything retracted${row.reason ? `: ${row.reason}` : ''}` };
+    case 'retract': return { kind: 'deed', text: `${row.since_ts ? `retracted what was said since ${day.format(new Date(row.since_ts))}` : 'everything retracted'}${row.reason ? `: ${row.reason}` : ''}` };
     case 'erased': return { kind: 'gone', text: 'erased' };
     default: return { kind: 'gone', text: row.type };
   }

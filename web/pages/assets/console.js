@@ -1,7 +1,9 @@
 // The console's shell: who is signed in, which view is open, and the keys. Text is always text: nothing here makes markup of a string.
 
 import { Acts } from './console-acts.js';
+import { AccessView } from './console-access.js';
 import { Api } from './console-api.js';
+import { BansView } from './console-bans.js';
 import { AuditView, BannersView, GatewaysView } from './console-desk.js';
 import { rights as rightsOf, shortcut } from './console-model.js';
 import { RoomView } from './console-room.js';
@@ -19,6 +21,8 @@ const histories = new Map();
 const VIEWS = {
   rooms: { name: 'Rooms', for: (r) => r.moderates, open: (given) => new RoomsView(given) },
   room: { for: (r) => r.moderates, open: (given) => new RoomView(given) },
+  bans: { name: 'Bans', for: (r) => r.operates, open: (given) => new BansView(given) },
+  access: { name: 'Access', for: (r) => r.operates, open: (given) => new AccessView(given) },
   banners: { name: 'Banners', for: (r) => r.operates, open: (given) => new BannersView(given) },
   gateways: { name: 'Gateways', for: (r) => r.operates, open: (given) => new GatewaysView(given) },
   audit: { name: 'Audit', for: (r) => r.moderates, open: (given) => new AuditView(given) },

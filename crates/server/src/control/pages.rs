@@ -35,10 +35,15 @@ const JS: &str = "text/javascript; charset=utf-8";
 
 /// Name, type, bytes.
 const ASSETS: &[(&str, &str, &[u8])] = &[
+    asset!("console-access.js", "text/javascript; charset=utf-8"),
     asset!("console-acts.js", "text/javascript; charset=utf-8"),
     asset!("console-api.js", "text/javascript; charset=utf-8"),
+    asset!("console-ban.js", "text/javascript; charset=utf-8"),
+    asset!("console-bans.js", "text/javascript; charset=utf-8"),
     asset!("console-desk.js", "text/javascript; charset=utf-8"),
+    asset!("console-held.js", "text/javascript; charset=utf-8"),
     asset!("console-model.js", "text/javascript; charset=utf-8"),
+    asset!("console-reports.js", "text/javascript; charset=utf-8"),
     asset!("console-room.js", "text/javascript; charset=utf-8"),
     asset!("console-rooms.js", "text/javascript; charset=utf-8"),
     asset!("console.css", "text/css; charset=utf-8"),

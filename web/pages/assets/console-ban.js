@@ -1,0 +1,121 @@
+// Bans as they are asked for and lifted, wherever in the console: one dialog that says what each choice comes to.
+
+import { banFault, count, remaining, seconds } from './console-model.js';
+
+const LENGTHS = [[0, 'until it is lifted'], [60, '1 minute'], [300, '5 minutes'], [600, '10 minutes'], [3600, '1 hour'], [86_400, '1 day'], [604_800, '1 week'], [2_592_000, '30 days']];
+const PURGES = [['0', 'nothing'], ['1', 'the last minute'], ['5', 'the last 5 minutes'], ['10', 'the last 10 minutes'], ['60', 'the last hour'], ['1440', 'the last day']];
+const day = new Intl.DateTimeFormat(undefined, { dateStyle: 'short', timeStyle: 'medium' });
+
+export function named(user) {
+  return user?.display && user.display !== user.id ? `${user.display} (${user.id})` : user?.id ?? 'somebody';
+}
+
+export function list(users, most = 5) {
+  const names = users.slice(0, most).map(named).join(', ');
+  return users.length > most ? `${names} and ${users.length - most} more` : names;
+}
+
+/** Until when a ban holds, in words. */
+export function untilText(ban) {
+  return ban.until_ts ? `until ${day.format(new Date(ban.until_ts))}` : 'until it is lifted';
+}
+
+/** `{user_id, seconds?, shadow?, purge_last_minutes?, reason?}` of what was chosen. */
+function body(user, { seconds: length, shadow, purge, reason }) {
+  const minutes = Number(purge);
+  return {
+    user_id: user.id,
+    ...(Number(length) > 0 ? { seconds: Number(length) } : {}),
+    ...(shadow ? { shadow: true } : {}),
+    ...(minutes > 0 ? { purge_last_minutes: minutes } : {}),
+    ...(reason ? { reason } : {}),
+  };
+}
+
+/**
+ * Asks about a ban of `users` and does it. Gives whether it was done.
+ *
+ * `id`: the room; `null` where the whole site alone is meant. `users`: `null` where one is to be typed, `typed` to begin with.
+ * `length`: seconds it begins with, 0 for one without an end.
+ * `audience()`: how many see it, in words. `after()` is called when a ban was lifted again.
+ */
+export function askBan({ acts, api, rights, id, users, typed = '', length = 0, audience = () => 'every viewer', after = () => {} }) {
+  if (users?.length === 0) return Promise.resolve(false);
+  const meant = (v) => users ?? [{ id: v.user }];
+  const timeout = length > 0;
+  const verb = timeout ? 'Time out' : 'Ban';
+  const whole = rights.operates && api.has('/admin/bans', 'post');
+  const scopes = [...(id === null ? [] : [['room', `in ${id}`]]), ...(whole ? [['site', 'in every room of the site']] : [])];
+  const scopeOf = (v) => v.scope ?? scopes[0][0];
+  const effects = (v) => {
+    const site = scopeOf(v) === 'site';
+    const place = site ? 'In every room of the site' : `In ${id}`;
+    const until = Number(v.seconds) > 0 ? `for ${seconds(Number(v.seconds))}` : 'until it is lifted';
+    const said = v.purge === 'all' ? 'everything it said here' : `what it said in ${PURGES.find(([key]) => key === v.purge)?.[1]}`;
+    return [
+      meant(v).length === 1 ? `User ${meant(v)[0].id || '…'}` : list(users),
+      v.shadow ? `${place}: what is said is shown to its author and the moderators alone, ${until}. Its author is not told.`
+        : site ? `${place}: may neither speak nor watch, ${until}; open streams are closed within a second.` : `${place}: may watch and not speak, ${until}.`,
+      v.purge === '0' ? 'What was said before stays.' : `Taken back: ${said}. ${site ? 'Every viewer loses' : `${audience()} lose`} it at once.`,
+    ];
+  };
+  const purges = id === null ? PURGES.slice(0, 4) : [...PURGES, ['all', 'everything said here']];
+  return acts.perform({
+    title: users === null ? `${verb} a user?` : users.length === 1 ? `${verb} ${named(users[0])}?` : `${verb} ${count(users.length, 'user')}?`,
+    effects,
+    warning: (v) => (v.purge === '0' ? null : 'What is taken back stays gone. The ban itself can be lifted.'),
+    check: (v) => banFault({ ...v, scope: scopeOf(v) }),
+    danger: true,
+    fields: [
+      ...(users === null ? [{ name: 'user', label: 'The user’s id', required: true, maxlength: 64, value: typed }] : []),
+      ...(scopes.length > 1 ? [{ name: 'scope', label: 'Where', type: 'select', value: scopes[0][0], options: scopes }] : []),
+      { name: 'seconds', label: 'For', type: 'select', options: LENGTHS, value: length },
+      { name: 'purge', label: 'Take back', type: 'select', value: '0', options: purges },
+      { name: 'shadow', label: 'Shadow: the user is not told, and heard by itself alone', type: 'checkbox' },
+      { name: 'reason', label: 'Reason kept with it (may be empty)', maxlength: 200 },
+    ],
+    confirm: users === null || users.length === 1 ? verb : `${verb} ${users.length}`,
+    steps: (v) => meant(v).flatMap((user) => {
+      const site = scopeOf(v) === 'site';
+      const asked = body(user, v);
+      const place = site ? ' in every room' : '';
+      const held = v.shadow ? `Shadowed ${named(user)}${place}` : asked.seconds ? `Timed out ${named(user)}${place} for ${seconds(asked.seconds)}` : `Banned ${named(user)}${place}`;
+      const ban = {
+        what: held,
+        run: (justification) => (site ? api.siteBan({ ...asked, justification }) : api.moderate(id, 'bans', { ...asked, justification })),
+        undo: {
+          what: meant(v).length === 1 ? 'Lift it' : 'Lift all',
+          run: async (justification) => { await (site ? api.siteUnban(user.id, justification) : api.unban(id, user.id, justification)); after(); },
+        },
+      };
+      const take = { what: `Retracted everything by ${named(user)}`, run: (justification) => api.moderate(id, 'retract', { user_id: user.id, ...(v.reason ? { reason: v.reason } : {}), justification }) };
+      return v.purge === 'all' ? [ban, take] : [ban];
+    }),
+  });
+}
+
+/** Asks about lifting a ban and does it. `id`: the room, `null` for one of the whole site; `ban`: as it is listed. */
+export function askLift({ acts, api, id, ban, user = { id: ban.user_id }, after = () => {} }) {
+  const site = id === null;
+  return acts.perform({
+    title: `Lift the ban of ${named(user)}?`,
+    effects: [
+      `User ${ban.user_id}: ${ban.shadow ? 'shadowed' : 'banned'} ${untilText(ban)}${ban.reason ? ` (${ban.reason})` : ''}.`,
+      site ? 'May speak again in every room that does not ban it itself.' : `May speak in ${id} again, unless the whole site bans it.`,
+    ],
+    confirm: 'Lift',
+    steps: () => [{
+      what: `Lifted the ban of ${named(user)}`,
+      run: (justification) => (site ? api.siteUnban(ban.user_id, justification) : api.unban(id, ban.user_id, justification)),
+      undo: {
+        what: 'Ban again',
+        run: async (justification) => {
+          const left = remaining(ban.until_ts, Date.now());
+          const again = { user_id: ban.user_id, ...(left ? { seconds: left } : {}), ...(ban.shadow ? { shadow: true } : {}), ...(ban.reason ? { reason: ban.reason } : {}), justification };
+          await (site ? api.siteBan(again) : api.moderate(id, 'bans', again));
+          after();
+        },
+      },
+    }],
+  });
+}

@@ -1,0 +1,111 @@
+// Who may not speak: in one room beside its feed, and in all of them as a view of its own.
+
+import { askBan, askLift, untilText } from './console-ban.js';
+import { Asking, repaint } from './console-desk.js';
+import { count, holds } from './console-model.js';
+import { h, span } from './words.js';
+
+const stamp = new Intl.DateTimeFormat(undefined, { dateStyle: 'short', timeStyle: 'medium' });
+/** Bans of a room that are shown; a user's card finds any. */
+const SHOWN = 50;
+/** Bans of the site asked for at a time. */
+const PAGE = 100;
+
+function kind(ban) {
+  return ban.shadow ? span('badge', 'shadow') : null;
+}
+
+export class RoomBans {
+  constructor({ api, acts, id, changed }) {
+    Object.assign(this, { api, acts, id, changed });
+    this.bans = [];
+    this.seen = null;
+    this.title = h('h2', {}, 'Bans');
+    this.list = h('ul', { class: 'queue' });
+    this.note = h('p', { class: 'note' });
+    this.root = h('section', { class: 'card', id: 'bans', 'aria-label': 'Bans of this room', hidden: true }, this.title, this.list, this.note);
+  }
+
+  async turn() {
+    this.bans = (await this.api.bans(this.id)).bans;
+    this.paint();
+  }
+
+  /** The ban of a user that holds here. */
+  of(user) { return this.bans.find((ban) => ban.user_id === user && holds(ban, Date.now())); }
+
+  paint() {
+    const seen = JSON.stringify(this.bans);
+    if (seen === this.seen) return;
+    this.seen = seen;
+    this.root.hidden = this.bans.length === 0;
+    this.title.textContent = `Bans here: ${this.bans.length.toLocaleString('en')}`;
+    this.note.textContent = this.bans.length > SHOWN ? `The first ${SHOWN} by name; a user’s card has the others.` : '';
+    repaint(this.list, this.bans.slice(0, SHOWN).map((ban) => h('li', { class: 'row between', 'data-ban': ban.user_id },
+      h('div', {}, h('bdi', { class: 'queue-who' }, ban.user_id), kind(ban), h('p', { class: 'note' }, untilText(ban), ban.reason ? [': ', h('bdi', {}, ban.reason)] : null)),
+      h('button', { type: 'button', 'data-key': ban.user_id, 'aria-label': `Lift the ban of ${ban.user_id}`, onclick: () => this.lift(ban) }, 'Lift'))));
+  }
+
+  async lift(ban, user) {
+    const did = await askLift({ acts: this.acts, api: this.api, id: this.id, ban, user, after: this.changed });
+    if (did) this.changed();
+  }
+}
+
+export class BansView extends Asking {
+  constructor(given) {
+    super(given);
+    this.pages = 1;
+    this.list = h('ul', { class: 'plain' });
+    this.note = h('p', { class: 'note', role: 'status' });
+    this.more = h('button', { type: 'button', hidden: true, onclick: () => { this.pages += 1; this.turn(); } }, 'More');
+    this.look = h('input', { type: 'search', id: 'look', placeholder: 'A user’s id', 'aria-label': 'Find a user’s ban', autocomplete: 'off', spellcheck: 'false', oninput: () => { clearTimeout(this.timer); this.timer = setTimeout(this.turnBound, 250); } });
+    this.root.append(h('div', { class: 'view-head' }, h('h1', {}, 'Bans of the site'), this.look, h('button', { type: 'button', class: 'primary', onclick: () => this.ban() }, 'Ban a user', h('kbd', {}, 'n'))),
+      this.list, this.note, this.more);
+    this.turn();
+  }
+
+  async ask() {
+    const user = this.look.value.trim();
+    if (user !== '') return this.api.siteBans({ user });
+    let all = [];
+    let answer;
+    for (let page = 0; page < this.pages; page += 1) {
+      answer = await this.api.siteBans({ limit: PAGE, ...(all.length > 0 ? { after: all.at(-1).user_id } : {}) });
+      all = [...all, ...answer.bans];
+      if (!answer.more) break;
+    }
+    return { ...answer, bans: all };
+  }
+
+  paint({ bans, found, more }) {
+    const asked = this.look.value.trim();
+    this.more.hidden = !more;
+    this.note.textContent = bans.length === 0 ? (asked ? `${asked} is not banned from the site. A room may ban it: see the room.` : 'Nobody is banned from the whole site.')
+      : more ? `${bans.length} of ${count(found, 'ban')}.` : count(found, 'ban');
+    repaint(this.list, bans.map((ban) => h('li', { class: 'card row between', 'data-ban': ban.user_id },
+      h('div', {}, h('p', { class: 'banner-body' }, h('bdi', {}, ban.user_id), ' ', kind(ban)),
+        h('p', { class: 'note' }, untilText(ban), ban.reason ? [': ', h('bdi', {}, ban.reason)] : null),
+        ban.by ? h('p', { class: 'note' }, `${ban.by}, ${stamp.format(new Date(ban.since_ts))}: `, h('bdi', {}, ban.justification)) : null),
+      h('button', { type: 'button', 'data-key': ban.user_id, 'aria-label': `Lift the ban of ${ban.user_id}`, onclick: () => this.lift(ban) }, 'Lift'))));
+  }
+
+  async lift(ban) {
+    if (await askLift({ acts: this.acts, api: this.api, id: null, ban, after: this.turnBound })) this.turn();
+  }
+
+  /** Of a user whose id is typed: what it said is not at hand here. */
+  async ban() {
+    const did = await askBan({ acts: this.acts, api: this.api, rights: this.rights, id: null, users: null, typed: this.look.value.trim(), after: this.turnBound });
+    if (did) this.turn();
+  }
+
+  keys() { return [['n', 'ban a user from the whole site'], ['/', 'find a user’s ban']]; }
+
+  key(key) {
+    if (key === 'n') this.ban();
+    else if (key === '/') this.look.focus();
+    else return false;
+    return true;
+  }
+}
