@@ -281,6 +281,7 @@ function change(record) {
   switch (record.type) {
     case 'ban': return `${record.user_id} ${record.shadow ? 'shadowed ' : ''}${record.until_ts ? `until ${stamp.format(new Date(record.until_ts))}` : 'for good'}${record.reason ? ` (${record.reason})` : ''}`;
     case 'unban': return record.user_id;
+    case 'held_end': return `${record.held_id} ${record.end}`;
     case 'retract': return `${record.all ? 'every comment' : record.user_id ? `all of ${record.user_id}${record.since_ts ? ` since ${stamp.format(new Date(record.since_ts))}` : ''}` : `event ${record.target_event_id}`}${record.reason ? ` (${record.reason})` : ''}`;
     case 'config': return given(Object.fromEntries(Object.entries(record).filter(([key]) => !OF_THE_LOG.has(key))));
     default: return '';

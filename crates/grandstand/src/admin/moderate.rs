@@ -146,12 +146,24 @@ fn minutes(text: &str) -> Result<u64, String> {
     if seconds.is_multiple_of(60) { Ok(seconds / 60) } else { Err("whole minutes: 5m, 1h".to_owned()) }
 }
 
-/// What a ban does, in words.
-pub fn told(ban: &Ban<'_>, place: &str) -> String {
-    let until = ban.seconds.map_or("until it is lifted".to_owned(), |seconds| format!("for {seconds} s"));
-    match ban.shadow {
-        true => format!("{} is heard by itself and moderators alone in {place}, {until}", ban.user),
-        false => format!("{} may watch and not speak in {place}, {until}", ban.user),
+/// A time as it is given: `7d`, `90s`.
+pub fn lasting(seconds: u64) -> String {
+    let units = [(86_400, "d"), (3_600, "h"), (60, "m")]
+        .into_iter()
+        .find(|(unit, _)| seconds > 0 && seconds.is_multiple_of(*unit));
+    let (unit, name) = units.unwrap_or((1, "s"));
+    format!("{}{name}", seconds / unit)
+}
+
+/// What a ban does, in words; `None`: in every room.
+pub fn told(ban: &Ban<'_>, room: Option<&str>) -> String {
+    let until = ban.seconds.map_or("until it is lifted".to_owned(), |seconds| format!("for {}", lasting(seconds)));
+    match (ban.shadow, room) {
+        (true, room) => {
+            format!("{} is heard by itself and moderators alone in {}, {until}", ban.user, room.unwrap_or("every room"))
+        }
+        (false, Some(room)) => format!("{} may watch and not speak in {room}, {until}", ban.user),
+        (false, None) => format!("{} may neither speak nor watch anywhere, {until}", ban.user),
     }
 }
 
@@ -229,7 +241,7 @@ pub async fn perform(what: &What, terminal: &Terminal<'_>) -> Result<()> {
 
 async fn ban(terminal: &Terminal<'_>, room: &str, ban: &Ban<'_>) -> Result<()> {
     let why = terminal.why()?;
-    let told = told(ban, room);
+    let told = told(ban, Some(room));
     if let Some(minutes) = ban.purge_minutes {
         let purge = format!("What it said there in the last {minutes} min is taken back, and cannot be shown again.");
         terminal.sure(Some(room), &[format!("{told}."), purge]).await?;
@@ -290,7 +302,7 @@ async fn put(terminal: &Terminal<'_>, room: &str, setting: &str, value: Value, t
 mod tests {
     use grandstand_client::admin::Ban;
 
-    use super::{minutes, told};
+    use super::{lasting, minutes, told};
 
     #[test]
     fn a_purge_is_whole_minutes() {
@@ -301,8 +313,10 @@ mod tests {
     #[test]
     fn a_ban_is_told_by_what_it_does() {
         let ban = Ban { user: "u1", ..Ban::default() };
-        assert_eq!(told(&ban, "derby"), "u1 may watch and not speak in derby, until it is lifted");
+        assert_eq!(told(&ban, Some("derby")), "u1 may watch and not speak in derby, until it is lifted");
+        assert_eq!(told(&ban, None), "u1 may neither speak nor watch anywhere, until it is lifted");
         let shadow = Ban { seconds: Some(60), shadow: true, ..ban };
-        assert_eq!(told(&shadow, "derby"), "u1 is heard by itself and moderators alone in derby, for 60 s");
+        assert_eq!(told(&shadow, Some("derby")), "u1 is heard by itself and moderators alone in derby, for 1m");
+        assert_eq!([90, 600, 7_200, 604_800, 0].map(lasting), ["90s", "10m", "2h", "7d", "0s"]);
     }
 }

@@ -159,8 +159,12 @@ fn change(record: &Value) -> Option<String> {
         "ban" => Some(format!("{} {}", cell(&record["user_id"]), until(record))),
         "unban" => Some(cell(&record["user_id"])),
         "retract" if record["all"] == true => Some("everything".to_owned()),
-        "retract" if record["user_id"].is_string() => Some(format!("all of {}", cell(&record["user_id"]))),
+        "retract" if record["user_id"].is_string() => {
+            let since = record["since_ts"].as_str().map(|since| format!(" since {}", plain(since)));
+            Some(format!("all of {}{}", cell(&record["user_id"]), since.unwrap_or_default()))
+        }
         "retract" => Some(format!("event {}", cell(&record["target_event_id"]))),
+        "held_end" => Some(format!("{} {}", cell(&record["held_id"]), cell(&record["end"]))),
         "config" => {
             let of_the_log = ["type", "room_id", "event_id", "pseq", "ts", "epoch", "seq", "by"];
             let members = record.as_object()?.iter().filter(|(name, _)| !of_the_log.contains(&name.as_str()));
@@ -204,5 +208,9 @@ mod tests {
         let config = json!({"type": "config", "event_id": 1, "ts": "t", "slow_mode_seconds": 10});
         assert_eq!(change(&config).as_deref(), Some("slow_mode_seconds=10"));
         assert_eq!(change(&json!({"type": "room", "settings": {}})), None);
+        let purge = json!({"type": "retract", "user_id": "u1", "since_ts": "t"});
+        assert_eq!(change(&purge).as_deref(), Some("all of u1 since t"));
+        let denied = json!({"type": "held_end", "held_id": 7, "end": "denied"});
+        assert_eq!(change(&denied).as_deref(), Some("7 denied"));
     }
 }

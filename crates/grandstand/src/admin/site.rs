@@ -7,7 +7,7 @@ use clap::Subcommand;
 use grandstand_client::admin::Whose;
 use serde_json::{Value, json};
 
-use super::moderate::{How, told};
+use super::moderate::{How, lasting, told};
 use super::terminal::Terminal;
 use super::{PAGE, lists};
 use crate::token;
@@ -119,10 +119,10 @@ async fn site(what: &SiteWhat, terminal: &Terminal<'_>) -> Result<()> {
         SiteWhat::Ban { user, lasts, how } => {
             let why = terminal.why()?;
             let ban = how.ban(user, *lasts);
-            let told = told(&ban, "every room");
+            let told = told(&ban, None);
             let mut effects = vec![format!("{told}.")];
             if !ban.shadow {
-                effects.push("Its open streams are closed, and it is shown no room.".to_owned());
+                effects.push("Its open streams are closed within a second.".to_owned());
             }
             if let Some(minutes) = ban.purge_minutes {
                 effects.push(format!("What it said in the last {minutes} min is taken back in every room, for good."));
@@ -174,10 +174,12 @@ async fn access(what: &AccessWhat, terminal: &Terminal<'_>) -> Result<()> {
             let why = terminal.why()?;
             let seconds = lasts.as_secs();
             let effect = format!(
-                "For {seconds} s a token that ran out up to 12 h ago lets its holder watch; what is revoked stays so."
+                "For {} a token that ran out up to 12 h ago lets its holder watch; what is revoked stays so.",
+                lasting(seconds)
             );
             terminal.sure(None, &[effect]).await?;
-            terminal.done("an outage is declared", &admin.outage(seconds, why).await?);
+            terminal
+                .done(&format!("an outage is declared for {}", lasting(seconds)), &admin.outage(seconds, why).await?);
         }
         AccessWhat::OutageEnd => {
             terminal.done("the outage is over", &admin.end_outage(terminal.why()?).await?);
