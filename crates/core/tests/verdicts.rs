@@ -396,6 +396,27 @@ fn a_held_comment_of_somebody_who_was_banned_or_taken_back_is_not_shown() {
 }
 
 #[test]
+fn what_is_taken_back_in_the_batch_of_its_approval_is_not_shown() {
+    for n in 0..4 {
+        let mut stand = Stand::holding(Policy::PreModerate);
+        let tag = stand.say("u", "k", "odd");
+        stand.judge(Verdict::Flag);
+        let id = held(&stand.answer_to(tag));
+        let user = UserId::parse("u").unwrap();
+        let target = match n {
+            0 => RetractTarget::Event(id),
+            1 => RetractTarget::User(user),
+            2 => RetractTarget::Since(user, Wall(WALL)),
+            _ => RetractTarget::All,
+        };
+        stand.submit(Command::Retract { room: room(), target: target.clone(), reason: "".into() });
+        let tag = stand.submit(Command::Decide { room: room(), held: id, approve: true });
+        assert_eq!(code(&stand.answer_to(tag)), Some(Code::NotAllowed), "{target:?}");
+        assert_eq!(stand.n(|body| matches!(body, Body::Comment(_))), 0, "{target:?}");
+    }
+}
+
+#[test]
 fn a_full_queue_sends_authors_away_and_their_keys_stay_free() {
     let mut stand = Stand::holding(Policy::PreModerate);
     for n in 0..HELD_MAX {

@@ -16,7 +16,7 @@ use crate::owner::commit::Settle;
 use crate::owner::view::RoomView;
 use crate::owner::wide::Standing;
 use crate::owner::{Owner, fresh_room};
-use crate::record::{Audience, Audit, Body, Config, Record, Room, Verdict};
+use crate::record::{Audience, Audit, Body, Config, Record, RetractTarget, Room, Verdict};
 use crate::reject::{Code, Reject};
 use crate::time::Wall;
 
@@ -34,6 +34,8 @@ pub(super) struct Draft {
     pub views: BTreeMap<usize, RoomView>,
     pub gifts: BTreeMap<(usize, Key), (EventId, u64)>,
     pub retracts: BTreeMap<(usize, EventId), EventId>,
+    /// What it takes back, and by which record.
+    pub taken_back: Vec<(usize, RetractTarget, EventId)>,
     /// The site's banners, once this batch asked for them.
     pub site: Option<Site>,
     /// What is said of tokens, the same.
@@ -61,6 +63,20 @@ impl Draft {
         let record = Arc::new(record);
         self.records.push(record.clone());
         record
+    }
+
+    /// A retract in it, which its room's view is not told before the commit.
+    fn take_back(&mut self, at: usize, record: &Record) {
+        if let Body::Retract(retract) = &record.body {
+            self.taken_back.push((at, retract.target.clone(), record.event_id()));
+        }
+    }
+
+    /// Whether it takes back what was said before.
+    pub fn takes_back(&self, at: usize, said: &Record) -> bool {
+        let id = said.event_id();
+        let is_meant = |target: &RetractTarget| target.means(id, said.user.as_ref(), said.ts);
+        self.taken_back.iter().any(|(room, target, by)| *room == at && id < *by && is_meant(target))
     }
 
     /// Opens the epoch.
@@ -175,6 +191,7 @@ impl Owner {
             }
             _ => view.apply(&record),
         }
+        draft.take_back(at, &record);
         record
     }
 
@@ -223,6 +240,7 @@ impl Owner {
             }
             _ => view.apply(&record),
         }
+        draft.take_back(at, &record);
         record
     }
 }

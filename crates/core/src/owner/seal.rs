@@ -127,6 +127,7 @@ impl Owner {
             site: None,
             access: None,
             retracts: BTreeMap::new(),
+            taken_back: Vec::new(),
             winners: Vec::new(),
             apart: Vec::new(),
             reports: BTreeSet::new(),
