@@ -417,6 +417,33 @@ fn what_is_taken_back_in_the_batch_of_its_approval_is_not_shown() {
 }
 
 #[test]
+fn the_id_that_a_comment_was_held_under_takes_back_what_is_shown_of_it() {
+    for kill in [Stand::kill, Stand::kill_at_a_checkpoint] {
+        let mut stand = Stand::holding(Policy::PreModerate);
+        let mut ids = Vec::new();
+        for key in ["k1", "k2"] {
+            let tag = stand.say("u", key, "odd");
+            stand.judge(Verdict::Flag);
+            ids.push(held(&stand.answer_to(tag)));
+        }
+        let retract = |id| Command::Retract { room: room(), target: RetractTarget::Event(id), reason: "".into() };
+        let Answer::Done { event_id: Some(first) } = stand.decide(ids[0], true) else { panic!("it waits") };
+        kill(&mut stand);
+        let Answer::Done { event_id: Some(by) } = stand.ask(retract(ids[0])) else { panic!("it is shown") };
+        assert_eq!(stand.retracted(), [RetractTarget::Event(first)], "viewers know it by the id it is shown under");
+        assert!(stand.owner.room(&room()).unwrap().recent.is_empty());
+        assert_eq!(stand.ask(retract(first)), Answer::Done { event_id: Some(by) }, "it is the same");
+        // In the batch that shows it.
+        stand.submit(Command::Decide { room: room(), held: ids[1], approve: true });
+        stand.submit(retract(ids[1]));
+        stand.commit();
+        let shown = stand.owner.room(&room()).unwrap().approved[&ids[1]];
+        assert_eq!(stand.retracted(), [RetractTarget::Event(first), RetractTarget::Event(shown)]);
+        assert!(stand.owner.room(&room()).unwrap().recent.is_empty());
+    }
+}
+
+#[test]
 fn a_full_queue_sends_authors_away_and_their_keys_stay_free() {
     let mut stand = Stand::holding(Policy::PreModerate);
     for n in 0..HELD_MAX {

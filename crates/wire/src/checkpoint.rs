@@ -214,6 +214,12 @@ pub fn encode_room(room: &RoomCheckpoint, out: &mut Vec<u8>) {
         for held in view.held.values() {
             e.bytes_some(40, &inner_record(held));
         }
+        for (held, shown) in view.approved.iter() {
+            nested(e, 41, |e| {
+                e.number(1, held.value());
+                e.number(2, shown.value());
+            });
+        }
         for (user, purges) in &view.retracted.since {
             for (from, upto) in purges {
                 nested(e, 50, |e| {
@@ -292,6 +298,10 @@ pub fn decode_room(bytes: &[u8]) -> Result<RoomCheckpoint, Fault> {
     }
     if !held.is_empty() {
         view.held = Arc::new(held);
+    }
+    let approved: BTreeMap<_, _> = pairs(&mut d, 41, |d| Ok((event_id(d.number(1)?)?, event_id(d.number(2)?)?)))?;
+    if !approved.is_empty() {
+        view.approved = Arc::new(approved);
     }
     for (user, from, upto) in
         repeated(&mut d, 50, |d| Ok((user(d.text(1)?)?, Wall(d.number(2)?), event_id(d.number(3)?)?)))?

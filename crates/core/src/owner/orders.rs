@@ -173,7 +173,7 @@ impl Owner {
         if matches!(target, RetractTarget::Event(id) if id.position() > head) {
             return Ok(Answer::Done { event_id: None });
         }
-        // Viewers know a winner by the id it was shown under, and what never won not at all.
+        // Viewers know a winner, and what was held, by the id it was shown under, and what never won not at all.
         let (target, is_raw) = self.retract_of(draft, at, target);
         let view = self.drafted(draft, at).expect("it was drafted above");
         if let RetractTarget::Event(id) = target {

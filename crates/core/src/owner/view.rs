@@ -14,7 +14,7 @@ use crate::ids::{EventId, Position, Pseq};
 use crate::likes::{self, Totals};
 use crate::names::{Key, RoomId, UserId};
 use crate::planted::planted;
-use crate::record::{Audience, Ban, Body, Lane, Record, RetractTarget, Room};
+use crate::record::{Audience, Ban, Body, End, Lane, Record, RetractTarget, Room};
 use crate::reports::Reports;
 use crate::revision::{CurrentScore, Ledger};
 use crate::slow_mode::SlowMode;
@@ -35,6 +35,9 @@ pub const GIFTS_KEPT: usize = 65_536;
 pub const GIFTS_MAX: usize = 131_072;
 /// For so long a gift's key is never forgotten.
 pub const GIFTS_WINDOW: Duration = dedupe::WINDOW;
+
+/// Approved comments known by the id they were held under, the oldest going first: 100 KiB.
+pub const APPROVED_MAX: usize = 4_096;
 
 /// Big maps are shared, so that a copy of a view (checkpoint, draft of a batch) is cheap until it changes them.
 #[derive(Clone, PartialEq, Debug)]
@@ -69,6 +72,8 @@ pub struct RoomView {
     pub reports: Arc<Reports>,
     /// Comments that wait for a human's word, at most [`crate::moderation::HELD_MAX`], by the id they were held under.
     pub held: Arc<BTreeMap<EventId, Arc<Record>>>,
+    /// What was held and is shown, by the id it was held under.
+    pub approved: Arc<BTreeMap<EventId, EventId>>,
     /// Likes ever given, by kind.
     pub likes: Totals,
 }
@@ -108,6 +113,7 @@ struct Nothing {
     retracted: Arc<Retracted>,
     reports: Arc<Reports>,
     held: Arc<BTreeMap<EventId, Arc<Record>>>,
+    approved: Arc<BTreeMap<EventId, EventId>>,
 }
 
 static NOTHING: LazyLock<Nothing> = LazyLock::new(|| Nothing {
@@ -117,6 +123,7 @@ static NOTHING: LazyLock<Nothing> = LazyLock::new(|| Nothing {
     retracted: Arc::default(),
     reports: Arc::default(),
     held: Arc::default(),
+    approved: Arc::default(),
 });
 
 /// What may no longer be shown.
@@ -138,9 +145,12 @@ impl Retracted {
     pub fn hides(&self, record: &Record) -> bool {
         // A winner was said before it was shown: what was said is what is taken back.
         let said = record.raw_id().unwrap_or(record.event_id());
+        let by_name = |id: EventId| self.events.contains_key(&id);
         matches!(record.body, Body::Comment(_))
             && !planted(14)
-            && (self.events.contains_key(&record.event_id()) || self.holds(said, record.ts, record.user.as_ref()))
+            && (by_name(record.event_id())
+                || record.held_id().is_some_and(by_name)
+                || self.holds(said, record.ts, record.user.as_ref()))
     }
 
     /// Whether what this user said under this id, or was shown of it at `ts`, was taken back.
@@ -178,6 +188,7 @@ impl RoomView {
             retracted: NOTHING.retracted.clone(),
             reports: NOTHING.reports.clone(),
             held: NOTHING.held.clone(),
+            approved: NOTHING.approved.clone(),
             likes: Totals::default(),
         }
     }
@@ -280,7 +291,16 @@ impl RoomView {
             Body::EpochStart | Body::Config(_) | Body::Audit(_) | Body::Tally(_) | Body::Erased => {}
             Body::Banner(_) | Body::BannerEnd(_) | Body::SiteBan(_) | Body::SiteUnban(_) | Body::Blocked(_) => {}
             Body::Held(_) => drop(Arc::make_mut(&mut self.held).insert(id, record.clone())),
-            Body::HeldEnd(end) => drop(Arc::make_mut(&mut self.held).remove(&end.held)),
+            Body::HeldEnd(end) => {
+                Arc::make_mut(&mut self.held).remove(&end.held);
+                if let End::Approved(event_id) = end.end {
+                    let approved = Arc::make_mut(&mut self.approved);
+                    approved.insert(end.held, event_id);
+                    if approved.len() > APPROVED_MAX {
+                        approved.pop_first();
+                    }
+                }
+            }
             Body::Revoke(..) | Body::RevokeEnd(_) | Body::Outage(_) => {}
         }
     }

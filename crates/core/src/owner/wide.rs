@@ -842,9 +842,13 @@ impl Owner {
         done
     }
 
-    /// A retract of what was said in a wide room, told in the way of what became of it.
+    /// A retract of what was said in a wide room or held, told in the way of what became of it.
     pub(super) fn retract_of(&self, draft: &Draft, at: usize, target: RetractTarget) -> (RetractTarget, bool) {
         let RetractTarget::Event(id) = target else { return (target, false) };
+        let approved = self.view_in(draft, at).and_then(|view| view.approved.get(&id));
+        if let Some(event_id) = approved {
+            return (RetractTarget::Event(*event_id), false);
+        }
         let (won, is_raw) = self.slots[at].of_raw(id);
         match won.or(draft.won.get(&(at, id)).copied()) {
             Some(event_id) => (RetractTarget::Event(event_id), false),
