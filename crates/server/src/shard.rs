@@ -34,6 +34,7 @@ pub use task::Times;
 use task::{State, Task};
 
 mod asker;
+mod changes;
 mod facts;
 mod info;
 mod keeper;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use grandstand_core::ids::{Position, Pseq};
 use grandstand_core::names::RoomId;
-use grandstand_core::record::{Audience, Body, Comment, Lane, Record, Room};
+use grandstand_core::record::{Audience, Audit, Body, Comment, Lane, Record, Room};
 use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::viewer::part;
 use grandstand_core::viewer::resume::{self, Answer, Priority};
@@ -23,6 +23,7 @@ use crate::link::{
     AuditAsked, Audited, BackPage, ExportPage, Fetch, JobBox, Page, Past, Piece, Read, ReadRefused, Resumed,
     ShardStatus, ToReader, ToWorker, WorkerId, Workers,
 };
+use crate::shard::changes::{self, CHANGES_MAX, Part};
 use crate::shard::facts::{Facts, Moment};
 use crate::shard::piece;
 
@@ -320,7 +321,8 @@ impl Reader {
 
     /// The records that an operator's change wrote: they stand directly before its audit.
     fn changes(&mut self, audit: &Record) -> Result<Vec<Arc<Record>>, ReadRefused> {
-        let mut changes = Vec::new();
+        let Body::Audit(Audit { what, .. }) = &audit.body else { return Ok(Vec::new()) };
+        let mut changes: Vec<Arc<Record>> = Vec::new();
         let mut next = audit.event_id().value();
         while changes.len() < CHANGES_MAX {
             let Some(after) = next.checked_sub(2).and_then(Position::new) else { break };
@@ -328,11 +330,15 @@ impl Reader {
             let Some(record) = before.filter(|r| r.event_id().value() == next - 1 && r.room == audit.room) else {
                 break;
             };
-            if !is_change(audit, &record) {
+            let part = changes::part_of(what, changes.last().map(|newer| &newer.body), &record.body);
+            if part == Part::None {
                 break;
             }
             next -= 1;
             changes.push(record);
+            if part == Part::First {
+                break;
+            }
         }
         changes.reverse();
         Ok(changes)
@@ -353,22 +359,6 @@ fn windows(records: &[Arc<Record>]) -> Vec<Option<(WindowNumber, u32)>> {
         _ => None,
     };
     records.iter().map(window).collect()
-}
-
-/// Records of one change that are told with it.
-const CHANGES_MAX: usize = 3;
-
-/// Whether the record before an audit is what it is about. An audit may follow what somebody else did: an unban of nobody writes
-/// nothing, and is audited.
-fn is_change(audit: &Record, record: &Record) -> bool {
-    let Body::Audit(audit) = &audit.body else { return false };
-    match &record.body {
-        Body::Ban(_) => matches!(&*audit.what, "ban" | "shadow ban"),
-        Body::Unban(_) => &*audit.what == "unban",
-        Body::Retract(_) => matches!(&*audit.what, "retract" | "ban"),
-        Body::Room(_) | Body::Config(_) => !matches!(&*audit.what, "retract" | "ban" | "shadow ban" | "unban"),
-        _ => false,
-    }
 }
 
 /// Before it is everything up to `head`.
