@@ -138,6 +138,14 @@ impl Site {
                 return true;
             }
             Body::SiteUnban(user) => return Arc::make_mut(&mut self.bans).remove(user).is_some(),
+            // Everyone is told a banner, wherever they are: a room that may not be shown somewhere is named by none.
+            Body::Room(settings) => {
+                let before = self.active.len();
+                if !settings.blackout_regions.is_empty() && !planted(130) {
+                    self.active.retain(|_, old| old.banner.room.is_none() || old.banner.room != record.room);
+                }
+                return self.active.len() < before;
+            }
             _ => return false,
         };
         self.recent.retain(|(at, _)| record.ts < *at + MINUTE);
@@ -250,6 +258,29 @@ mod tests {
         assert_eq!(site.admits(&room("a"), 30, later), Err(Capped::Room));
         assert_eq!(site.admits(&room("b"), 30, later), Ok(()), "the rest is for the others");
         assert_eq!(site.admits(&room("a"), 30, Wall(1_000_000_000)), Ok(()), "until they are over");
+    }
+
+    #[test]
+    fn a_room_that_may_not_be_shown_somewhere_is_named_by_no_banner() {
+        let mut site = Site::default();
+        let settings = |of: &str, regions: &[&str]| {
+            let blackout_regions = regions.iter().filter_map(|region| crate::regions::Region::parse(region)).collect();
+            let mut record = record(9, Wall(1), Body::Room(Room { blackout_regions, ..Room::fresh(of) }.into()));
+            record.room = Some(room(of));
+            record
+        };
+        let own = |seq, of| {
+            let banner = Banner { text: "x".into(), gift: None, room: of, until: Wall(1_000_000) };
+            record(seq, Wall(0), Body::Banner(banner))
+        };
+        for banner in [of_gift(1, "a", Wall(0)), of_gift(2, "b", Wall(0)), own(3, Some(room("a"))), own(4, None)] {
+            assert!(site.take(&banner));
+        }
+        assert!(!site.take(&settings("a", &[])), "its settings change otherwise");
+        assert!(site.take(&settings("a", &["GB"])));
+        let left: Vec<u64> = site.active.keys().map(|id| id.seq().value()).collect();
+        assert_eq!(left, [2, 4]);
+        assert!(!site.take(&settings("a", &["GB", "DE"])), "they ended once");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! One fault is armed at a time, by number, for the current thread: the owner's side from 1, the viewers' side from 21,
 //! likes from 41, gifts and banners from 51, wide rooms from 61, tokens from 81,
-//! bans from 91.
+//! bans from 91, what rooms ask and where they may be shown from 130.
 
 /// Every fault, with what it is.
 pub const ALL: &[(u32, &str)] = &[
@@ -66,6 +66,7 @@ pub const ALL: &[(u32, &str)] = &[
     (93, "a purged comment stays in the snapshot"),
     (94, "recovery from a checkpoint forgets who may speak nowhere"),
     (95, "a ban of the whole site is not checked again when the id is given"),
+    (130, "a banner outlives the blackout of the room it names"),
 ];
 
 #[cfg(feature = "planted")]

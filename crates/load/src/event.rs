@@ -251,7 +251,7 @@ mod tests {
         );
         assert_eq!(up[0], Event { kind: Kind::Banner, id: 219_558_728_171_551, pseq: 0, sent_us: 77 });
         let down = events(
-            r#"{"type":"banner","banner_id":"2","body":"l 77","until_ts":"2026-05-17T20:15:03.122Z","ended":true}"#,
+            r#"{"type":"banner","banner_id":"2","until_ts":"2026-05-17T20:15:03.122Z","ended":true}"#,
         );
         assert_eq!(down[0].kind, Kind::Other);
     }

@@ -614,10 +614,15 @@ pub fn write_banner(id: EventId, banner: &Banner, out: &mut Vec<u8>) {
     event.end();
 }
 
-/// A banner as [`write_banner`] wrote it, with `ended`: an operator took it down. Gateways hold banners as they are written.
-pub fn ended_banner(banner: &[u8]) -> Vec<u8> {
-    let members = banner.strip_suffix(b"}").expect("an event is a JSON object");
-    [members, b",\"ended\":true}"].concat()
+/// That a banner is taken down. It says nothing of what stood on it: there may be a reason why that is told no more.
+pub fn ended_banner(id: EventId, until: Wall) -> Vec<u8> {
+    let mut out = Vec::with_capacity(112);
+    let mut event = Writer::event(&mut out, "banner", None);
+    event.text("banner_id", &id.value().to_string());
+    event.time("until_ts", until);
+    event.flag("ended", true);
+    event.end();
+    out
 }
 
 /// Appends banners as [`write_banner`] wrote them as a JSON array: `banners` of `hello` and snapshot.

@@ -185,7 +185,7 @@ fn events_of_one_connection_are_written_as_they_always_were() {
     keep("banner", "banner", &gift);
     let operator = written(|out| write_banner(id(31), of_operator, out));
     keep("banner_of_an_operator", "banner", &operator);
-    keep("banner_ended", "banner", &written(|out| out.extend(ended_banner(operator.as_bytes()))));
+    keep("banner_ended", "banner", &written(|out| out.extend(ended_banner(id(31), of_operator.until))));
     let both = written(|out| write_banners([gift.as_bytes(), operator.as_bytes()].into_iter(), out));
     assert_eq!(serde_json::from_str::<Value>(&both).unwrap().as_array().map(Vec::len), Some(2));
 }

@@ -165,6 +165,9 @@ impl Owner {
             None => draft.views.entry(at).or_insert_with(|| RoomView::new(room.clone(), settings)),
         };
         view.apply(&record);
+        if let Some(site) = &mut draft.site {
+            site.take(&record);
+        }
         if config != Config::default() {
             self.log_priority(draft, at, |r| r.body = Body::Config(config));
         }

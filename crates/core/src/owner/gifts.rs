@@ -108,6 +108,12 @@ impl Owner {
             return Err(Answer::Reject(Reject::after(Code::Overloaded, text, self.settings.retry_after)));
         }
         let BannerIn { by, text, room, lasts } = banner;
+        let named = room.as_ref().and_then(|room| self.view_in(draft, *self.index.get(room)?));
+        if named.is_some_and(|view| !view.settings.blackout_regions.is_empty()) {
+            let rule = "a room that may be shown everywhere: a banner is";
+            let fields = vec![("source_room_id".into(), rule.into())];
+            return Err(Answer::Reject(Reject::fields(Code::BadField, "the banner is not valid", fields)));
+        }
         let until = ts + lasts;
         let record = draft.push(None, |r| {
             r.user = Some(by);

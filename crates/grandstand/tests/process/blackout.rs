@@ -218,6 +218,38 @@ fn who_is_nowhere_is_refused_and_a_server_that_cannot_know_takes_no_blackout() {
     assert_eq!((answer.status, &answer.json["code"]), (422, &json!("bad_field")), "{:?}", answer.json);
 }
 
+#[test]
+fn a_banner_ends_everywhere_with_the_blackout_of_the_room_it_names() {
+    for args in [&[][..], &["--gateways", "2"]] {
+        let server = in_scotland(args, true);
+        let (ops, backend) = (server.token("ops", &["region-ops"]), server.token("pub", &["backend"]));
+        server.put_room("final", &ops, json!({"banner_items": ["rocket"], "banner_seconds": 600}));
+        let mut elsewhere = open_at(&server, Rung::WebSocket, "other", None);
+        elsewhere.until(|e| e["type"] == "hello");
+        let gift = json!({"gift_id": "pay-1", "user": {"id": "ann", "name": "Ada"}, "item": "rocket", "count": 2,
+            "amount_micros": 9_000_000, "currency": "EUR"});
+        let given = server.call_until_there("POST", "/v1/rooms/final/gifts", Some(&backend), Some(&gift));
+        let id = given.json["banner_id"].clone();
+        let shown = elsewhere.until(|e| e["type"] == "banner").pop().expect("the banner");
+        assert_eq!((&shown["banner_id"], shown["body"].is_string()), (&id, true), "{shown}");
+        server.put_room("final", &ops, json!({"blackout_regions": ["DE"]}));
+        let end = elsewhere.until(|e| e["type"] == "banner").pop().expect("its end");
+        assert_eq!((&end["banner_id"], &end["ended"]), (&id, &json!(true)), "{end}");
+        assert!(end["body"].is_null() && end["user"].is_null() && end["source_room_id"].is_null(), "{end}");
+        for rung in [Rung::WebSocket, Rung::Sse] {
+            // Each gateway process hears of it for itself.
+            until("nobody who enters is shown it", || {
+                let hello = open_at(&server, rung, "other", None).next().expect("hello");
+                hello["banners"] == json!([])
+            });
+        }
+        assert_eq!(get(&server, "/v1/rooms/other/snapshot", None).1["banners"], json!([]));
+        let own = json!({"body": "watch it", "source_room_id": "final", "justification": "process test"});
+        let refused = server.call_until_there("POST", "/admin/banners", Some(&ops), Some(&own));
+        assert_eq!((refused.status, &refused.json["code"]), (422, &json!("bad_field")), "{:?}", refused.json);
+    }
+}
+
 /// The status of one request with these headers.
 fn status(server: &Server, path: &str, headers: &[(&str, &str)]) -> u16 {
     let mut http: Http = server.http();

@@ -147,6 +147,8 @@ impl Site {
         let gone = std::mem::replace(&mut self.named, named).into_iter().filter(|(_, over_at)| now < *over_at);
         for (id, _) in gone {
             self.queue.retain(|word| word.standing.banner.id != id);
+            // Who has not heard it hears of its end alone.
+            self.notices.iter_mut().filter(|n| n.id == id && !n.ended).for_each(|n| n.over_at = now);
             if let Some(at) = self.standing.iter().position(|s| s.banner.id == id) {
                 self.queue.push_back(Word { standing: self.standing.remove(at), ended: true });
             }
@@ -170,7 +172,7 @@ impl Site {
                 over += u64::from(!ended);
                 continue;
             }
-            let json = if ended { event::ended_banner(&banner.json) } else { banner.json.to_vec() };
+            let json = if ended { event::ended_banner(banner.id, banner.until) } else { banner.json.to_vec() };
             let out = [Out { kind: "banner", id: None, json: (&json[..]).into() }];
             let (web_socket, sse) = (frames::encode(Transport::WebSocket, &out), frames::encode(Transport::Sse, &out));
             self.notices.push_back(Notice {
@@ -363,6 +365,7 @@ mod tests {
 
     use grandstand_core::ids::{Epoch, EventId, Seq};
     use grandstand_core::time::{Mono, Wall};
+    use grandstand_wire::event;
 
     use super::{ALONE_AFTER, EVERY, KEPT, Known, QUEUE_MAX, Site};
     use crate::link::{SiteBanner, SiteList};
@@ -412,9 +415,12 @@ mod tests {
         site.take(&list(&[]), Mono(0), Wall(0));
         site.take(&list(&[1, 2]), Mono(0), Wall(0));
         site.cry(Mono(1));
-        site.take(&list(&[]), Mono(0), Wall(0));
+        assert!(site.rides(0, Mono(2)).is_some());
+        site.take(&list(&[]), Mono(2), Wall(0));
+        assert!(site.rides(0, Mono(2)).is_none() && site.missed(0, Mono(2)).count() == 0, "nobody is told it any more");
         site.cry(Mono(1) + EVERY);
-        assert!(newest(&site).contains("\"1\"") && newest(&site).ends_with(",\"ended\":true}"), "{}", newest(&site));
+        let (id, text) = (banner(1, UNTIL).id.value(), newest(&site));
+        assert!(text.contains(&format!("\"{id}\"")) && text.ends_with(",\"ended\":true}"), "{text}");
         assert!(site.queue.is_empty(), "the second was not told of");
         assert_eq!(site.standing_json(Mono(0)), "[]");
     }
@@ -468,7 +474,8 @@ mod tests {
         let end = start + EVERY + EVERY + EVERY;
         there.cry(end);
         let both = Known { newest: there.newest(), answered: Some(start + EVERY + EVERY), called: end };
-        assert_eq!(json_of(&there, both, end), [r#"{"type":"banner","banner_id":"1","ended":true}"#]);
+        let ended = event::ended_banner(banner(1, UNTIL).id, UNTIL);
+        assert_eq!(json_of(&there, both, end), [String::from_utf8(ended).unwrap()]);
         assert!(json_of(&there, Known { answered: Some(end), ..both }, end).is_empty());
     }
 

@@ -709,7 +709,10 @@ impl Task {
 
     /// Counts gifts and banners, and tells the site what is new.
     fn count_gifts(&mut self, committed: &[Arc<Record>]) {
-        let mut changed = false;
+        let active = &self.owner.site().active;
+        // A blackout ended some.
+        let gone = self.state.site_banners.iter().flatten().any(|banner| !active.contains_key(&banner.id));
+        let mut changed = gone;
         for record in committed {
             match &record.body {
                 Body::Gift(gift) => {
