@@ -90,7 +90,7 @@ pub struct Pass<'a> {
 pub enum Standing {
     /// For all that it says.
     Good,
-    /// It ran out while an outage stands: watching, and speaking where nobody must be judged first.
+    /// It ran out while an outage stands: watching, and speaking where the room is not strict.
     Late,
     Expired,
     /// It is not taken any more. `by_key`: its key is not; its holder did nothing, and may come with another.

@@ -99,8 +99,8 @@ impl Identity {
     pub fn is_late(&self) -> bool {
         self.late_until().is_some()
     }
-    /// What is left of this identity when its token ran out and an outage lets it go on `until` then: watching and, where nobody must
-    /// be judged first, speaking. Whatever else its roles gave it has ended.
+    /// What is left of this identity when its token ran out and an outage lets it go on `until` then: watching, and speaking where
+    /// the room is not strict. Whatever else its roles gave it has ended.
     pub fn late(&self, until: Wall) -> Identity {
         let more = self.more.as_deref().cloned().unwrap_or_default();
         let more = Some(Box::new(More { late_until: Some(until), ..more }));
@@ -332,13 +332,17 @@ mod tests {
     }
 
     #[test]
-    fn a_late_token_speaks_where_nobody_is_judged_first_and_has_no_other_role() {
+    fn a_late_token_speaks_where_the_room_is_not_strict_and_has_no_other_role() {
         let strict = Room { moderation_policy: Policy::PreModerateStrict, ..Room::fresh("t") };
         let all = who("u", &[Role::Publisher, Role::Admin, Role::Backend, Role::RoomMod], Some(&["a"]));
         let late = all.late(Wall(20_000_000));
         assert!(late.is_late() && late.ends_at() == Wall(20_000_000));
-        assert_eq!(may_publish(Some(&late), &room("a"), &Room::fresh("t")), Ok(()));
-        assert_eq!(may_publish(Some(&late), &room("a"), &strict), Err(Denied::NotAllowed));
+        for (moderation_policy, _) in Policy::ALL {
+            let of = Room { moderation_policy, ..Room::fresh("t") };
+            let closed = moderation_policy == Policy::PreModerateStrict;
+            let answer = if closed { Err(Denied::NotAllowed) } else { Ok(()) };
+            assert_eq!(may_publish(Some(&late), &room("a"), &of), answer, "{moderation_policy:?}");
+        }
         assert_eq!(may_publish(Some(&all), &room("a"), &strict), Ok(()));
         assert_eq!(may_configure(Some(&late)), Err(Denied::NotAllowed));
         assert_eq!(may_moderate(Some(&late), &room("a")), Err(Denied::NotAllowed));

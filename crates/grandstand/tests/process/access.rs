@@ -173,6 +173,9 @@ fn a57_a_declared_outage_lets_late_tokens_watch_and_ends_when_it_is_said_to() {
         assert_eq!(ask(&server, "PUT", "/admin/rooms/stand", &late, json!({"title": "mine"})).status, 403);
         let id = server.published("stand", &late, "k1", "nobody is judged first here");
         watching.iter_mut().for_each(|viewer| drop(viewer.until_id(id)));
+        server.put_room("stand", &admin, json!({"moderation_policy": "pre-moderate"}));
+        let id = server.published("stand", &late, "k1b", "and here they are judged like anybody");
+        watching.iter_mut().for_each(|viewer| drop(viewer.until_id(id)));
         server.put_room("stand", &admin, json!({"moderation_policy": "pre-moderate-strict"}));
         let answer = server.publish("stand", &late, "k2", "here somebody is");
         assert_eq!((answer.status, &answer.json["code"]), (403, &json!("not_allowed")), "{:?}", answer.json);
