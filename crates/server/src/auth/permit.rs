@@ -2,7 +2,8 @@
 //!
 //! One token of it is made here and nowhere else, after both questions were asked: may this viewer watch the room, and may the room be
 //! shown where the viewer is. Whatever gives a room's content away takes one: a seat in a roster, a resume, a page of the log, a
-//! snapshot, a line of the room list. Code that does not ask cannot be written.
+//! snapshot, a line of the room list; and a queue for review, a user's history, the audit, an export, whose readers work for the
+//! operator and are asked for their role instead of their place. Code that does not ask cannot be written.
 //!
 //! A permit says what was true when it was made. It is kept by nobody but a seat, and when a room's blackouts change a sweep looks at
 //! every seat again.
@@ -11,9 +12,9 @@ use grandstand_core::names::RoomId;
 use grandstand_core::record::Room;
 use grandstand_core::regions::{Region, is_blacked_out};
 
-use super::{Denied, Identity};
+use super::{Denied, Identity, may_configure, may_export, may_moderate};
 
-/// See the module. Nothing but [`may_view`] makes one.
+/// See the module. Nothing but [`may_view`] and [`may_review`] makes one.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a permit is for giving something away"]
 pub struct Permit(());
@@ -33,6 +34,16 @@ pub fn may_view(
     }
     if is_blacked_out(&settings.blackout_regions, place) {
         return Err(Denied::Blackout);
+    }
+    Ok(Permit(()))
+}
+
+/// Whether somebody may read what is kept of the room for those who look after it: its moderators and who may export it; of the whole
+/// site (`None`) its operators. Where they sit is not asked (docs/decisions/0032-blackouts.md).
+pub fn may_review(who: Option<&Identity>, room: Option<&RoomId>) -> Result<Permit, Denied> {
+    match room {
+        Some(room) => may_moderate(who, room).or_else(|_| may_export(who, room))?,
+        None => may_configure(who)?,
     }
     Ok(Permit(()))
 }

@@ -26,6 +26,7 @@ use super::Shared;
 use super::answer::{Problem, json as answer_json};
 use super::ask::Ask;
 use crate::auth;
+use crate::auth::permit::{self, Permit};
 use crate::clock;
 use crate::link::{AuditAsked, Audited};
 
@@ -45,11 +46,11 @@ const ACTION_BYTES_MAX: usize = 64;
 pub async fn list(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
     let who = ask.identity(&control)?;
     let room = room_of(&ask)?;
-    match &room {
-        // Its moderators may see what was done in a room.
-        Some(room) => auth::may_moderate(who.as_deref(), room)?,
-        None => auth::may_configure(who.as_deref())?,
+    // Its moderators may see what was done in a room.
+    if let Some(room) = &room {
+        auth::may_moderate(who.as_deref(), room)?;
     }
+    let permit = permit::may_review(who.as_deref(), room.as_ref())?;
     let by = user_of(&ask, "operator")?;
     let what = match ask.query("action")? {
         Some(text) if text.len() > ACTION_BYTES_MAX => {
@@ -79,7 +80,7 @@ pub async fn list(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
             .await
             .map_err(|_| Problem::new(ErrorCode::ServerFault, "the audit could not be read"))??,
     };
-    let (of_log, log_upto) = log_rows(&control, asked).await?;
+    let (of_log, log_upto) = log_rows(&control, asked, permit).await?;
 
     // Both are newest first: what is over the limit is another answer's.
     let mut rows: Vec<Row> = of_log.into_iter().chain(of_file.rows).collect();
@@ -102,7 +103,7 @@ pub async fn list(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
 pub async fn history(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
     let room = ask.room()?;
     let who = ask.identity(&control)?;
-    auth::may_moderate(who.as_deref(), &room).or_else(|_| auth::may_export(who.as_deref(), &room))?;
+    let permit = permit::may_review(who.as_deref(), Some(&room))?;
     let user = user_of(&ask, "user")?
         .ok_or_else(|| Problem::new(ErrorCode::BadRequest, format!("user is missing: {}", UserId::RULE)))?;
     let limit = limit(&ask)?;
@@ -123,7 +124,7 @@ pub async fn history(State(control): State<Shared>, ask: Ask) -> Result<Response
                 upto = after(record.event_id());
                 break 'pages;
             }
-            let mut row = line(&record);
+            let mut row = line_for(&record, permit);
             if gone.holds(&record) {
                 row["retracted"] = true.into();
             }
@@ -247,7 +248,11 @@ struct Row {
     told: Value,
 }
 
-async fn log_rows(control: &Shared, mut asked: AuditAsked) -> Result<(Vec<Row>, Position), Problem> {
+async fn log_rows(
+    control: &Shared,
+    mut asked: AuditAsked,
+    _permit: Permit,
+) -> Result<(Vec<Row>, Position), Problem> {
     let started = clock::mono();
     let (limit, mut rows) = (asked.limit, Vec::new());
     while asked.before > Position::START && rows.len() < limit && clock::mono().since(started) < READ_FOR {
@@ -275,6 +280,11 @@ fn of_record(audited: &Audited) -> Row {
         "changes": audited.changes.iter().map(|change| line(change)).collect::<Vec<_>>(),
     });
     Row { at: record.ts, place: Place::Log(record.event_id()), told }
+}
+
+/// A record of a room's past, told to one who may read it.
+fn line_for(record: &Record, _permit: Permit) -> Value {
+    line(record)
 }
 
 /// A record as an export has it.

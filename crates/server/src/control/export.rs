@@ -23,6 +23,7 @@ use super::answer::{Problem, bytes_answer};
 use super::ask::Ask;
 use super::{Control, Shared};
 use crate::auth;
+use crate::auth::permit::{self, Permit};
 use crate::link::{ExportPage, OVERLOADED, ReadRefused, ShardHandle};
 
 /// A reader that is busy is asked again this often; then the export breaks off, which the client sees.
@@ -32,6 +33,7 @@ pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
     let room = ask.room()?;
     let who = ask.identity(&control)?;
     auth::may_export(who.as_deref(), &room)?;
+    let shown = permit::may_review(who.as_deref(), Some(&room))?;
     control.settings(&room).await?;
     let from = ask.cursor("from")?.unwrap_or(Position::START);
     let to = ask.cursor("to")?;
@@ -43,14 +45,14 @@ pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
             _ => return Err(Problem::new(ErrorCode::BadRequest, "include is a list of control, raw")),
         }
     }
-    let permit = permit(&control)?;
+    let slot = slot(&control)?;
     let after = before(from);
     let shard = control.deps.shard.clone();
     // The first page is read before the head is sent, so that what can be refused is refused by status.
     let mut page = shard.export(room.clone(), after).await?;
     let (send, pages) = mpsc::channel(1);
     tokio::spawn(async move {
-        let _permit = permit;
+        let _slot = slot;
         let end = to.unwrap_or(page.head);
         loop {
             let mut out = Vec::with_capacity(320 * page.records.len());
@@ -59,7 +61,7 @@ pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
                 r.event_id().position() <= end && asked_for
             };
             for record in page.records.iter().filter(|r| wanted(r)) {
-                export::write_line(record, &mut out);
+                write_line(record, shown, &mut out);
             }
             if !out.is_empty() && send.send(Ok(out.into())).await.is_err() {
                 return;
@@ -82,8 +84,12 @@ pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
     Ok(response)
 }
 
+fn write_line(record: &Record, _permit: Permit, out: &mut Vec<u8>) {
+    export::write_line(record, out);
+}
+
 /// One reading of a log at a time for each of a few callers. Errors: as many run.
-pub(super) fn permit(control: &Control) -> Result<OwnedSemaphorePermit, Problem> {
+pub(super) fn slot(control: &Control) -> Result<OwnedSemaphorePermit, Problem> {
     let busy = || Problem::new(ErrorCode::Overloaded, "too many exports run").after(OVERLOADED);
     control.exports.clone().try_acquire_owned().map_err(|_| busy())
 }

@@ -97,7 +97,7 @@ pub async fn account(State(control): State<Shared>, ask: Ask) -> Result<Response
         ),
     };
     let currency = ask.query("currency")?;
-    let _permit = export::permit(&control)?;
+    let _slot = export::slot(&control)?;
     let mut upto = export::before(from);
     let (started, mut tries, mut end) = (clock::mono(), 0, to);
     let mut all = Sum::default();

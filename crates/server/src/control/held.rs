@@ -1,5 +1,7 @@
 //! A room's queue for review: what was flagged where the room holds, and a moderator's word on it.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::extract::State;
 use grandstand_core::ids::EventId;
@@ -18,14 +20,21 @@ use super::ask::Ask;
 use super::moderation::begin;
 use super::rooms::justification;
 use crate::auth;
+use crate::auth::permit::{self, Permit};
 
 /// `GET …/held`: what waits, oldest first.
 pub async fn list(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
     let room = ask.room()?;
-    auth::may_moderate(ask.identity(&control)?.as_deref(), &room)?;
+    let who = ask.identity(&control)?;
+    auth::may_moderate(who.as_deref(), &room)?;
+    let permit = permit::may_review(who.as_deref(), Some(&room))?;
     let held = control.deps.shard.held(room.clone()).await?;
-    let held: Vec<Json> = held.iter().filter_map(|record| line(record)).collect();
+    let held = queue(&held, permit);
     Ok(answer_json(StatusCode::OK, &json!({"room_id": room.as_str(), "held": held})))
+}
+
+fn queue(held: &[Arc<Record>], _permit: Permit) -> Vec<Json> {
+    held.iter().filter_map(|record| line(record)).collect()
 }
 
 /// `POST …/held/{id} {decision}`. Answers with the event it is shown as, or the record that ends its wait.
