@@ -81,6 +81,8 @@ pub struct Site {
     pub recent: VecDeque<(Wall, RoomId)>,
     /// At most [`bans::SITE_MAX`] in force.
     pub bans: Arc<BTreeMap<UserId, Ban>>,
+    /// How often a ban of the site has raised the policy version of every room.
+    pub raised: u32,
 }
 
 /// A banner, and since when it stands.
@@ -135,6 +137,7 @@ impl Site {
             Body::BannerEnd(id) => return self.active.remove(id).is_some(),
             Body::SiteBan(ban) => {
                 bans::insert(Arc::make_mut(&mut self.bans), ban, record.ts);
+                self.raised += 1;
                 return true;
             }
             Body::SiteUnban(user) => return Arc::make_mut(&mut self.bans).remove(user).is_some(),

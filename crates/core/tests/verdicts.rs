@@ -13,6 +13,7 @@ use grandstand_core::owner::command::{Author, Command, Publish, Standing, Tag};
 use grandstand_core::owner::{Owner, Settings};
 use grandstand_core::reader::Reading;
 use grandstand_core::record::{Ban, Blocked, Body, Comment, End, HeldEnd, Policy, Record, RetractTarget, Verdict};
+use grandstand_core::regions::Region;
 use grandstand_core::reject::Code;
 use grandstand_core::rooms::RoomChange;
 use grandstand_core::time::{Mono, Wall};
@@ -487,4 +488,37 @@ fn an_allow_of_an_older_policy_opens_no_strict_room() {
     stand.judge(Verdict::Allow);
     assert!(matches!(stand.answer_to(tag), Answer::Pending { .. }));
     assert_eq!(stand.n(|body| matches!(body, Body::Comment(_))), 0);
+}
+
+#[test]
+fn an_allow_from_before_a_ban_of_the_site_or_a_blackout_opens_no_strict_room() {
+    let site_ban = || {
+        let ban = Ban { user: UserId::parse("v").unwrap(), until: None, reason: "".into(), shadow: false };
+        Command::SiteBan { by: UserId::parse("op").unwrap(), ban, purge: None }
+    };
+    let blackout = || {
+        let change = RoomChange { blackout_regions: Some(vec![Region::parse("GB").unwrap()]), ..RoomChange::default() };
+        Command::PutRoom { room: room(), change: Box::new(change), if_version: None }
+    };
+    for (rule, in_one_batch) in [(site_ban(), false), (site_ban(), true), (blackout(), false), (blackout(), true)] {
+        let mut stand = Stand::with(Policy::PreModerateStrict);
+        let before = stand.owner.policy_version(&room());
+        let tag = stand.say("u", "k", "hi");
+        stand.submit(rule.clone());
+        if !in_one_batch {
+            stand.commit();
+        }
+        stand.judge(Verdict::Allow);
+        assert!(matches!(stand.answer_to(tag), Answer::Pending { .. }), "{rule:?}");
+        assert_eq!(stand.owner.policy_version(&room()), before + 1, "{rule:?}");
+        for kill in [Stand::kill, Stand::kill_at_a_checkpoint] {
+            kill(&mut stand);
+            assert_eq!(stand.owner.policy_version(&room()), before + 1, "{rule:?}");
+        }
+        let tag = stand.say("u", "k", "hi");
+        stand.judge(Verdict::Allow);
+        let id = published(&stand.answer_to(tag));
+        let record = stand.log.iter().find(|record| record.event_id() == id).unwrap();
+        assert_eq!(record.policy_version, before + 1, "{rule:?}");
+    }
 }

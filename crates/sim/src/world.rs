@@ -618,7 +618,7 @@ impl World {
                         // It has one opinion of one text.
                         let verdict = *self.words.entry(text.clone()).or_insert(drawn);
                         if self.now >= self.outage_until {
-                            let version = self.processes[process].owner.room(&room).map_or(1, |v| v.policy_version);
+                            let version = self.processes[process].owner.policy_version(&room);
                             self.saw(Seen::Judged { room, text: text.clone(), version, verdict });
                             self.after(wait, Event::Verdict { process, tag, text, verdict });
                         }

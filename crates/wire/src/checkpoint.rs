@@ -96,6 +96,7 @@ pub fn encode_log(log: &LogCheckpoint, out: &mut Vec<u8>) {
         for ban in log.site.bans.values() {
             nested(e, 50, |e| record::encode_ban(ban, e));
         }
+        e.number(52, u64::from(log.site.raised));
         for (what, term) in &log.access.revoked {
             nested(e, 60, |e| {
                 record::encode_revoked(what, e);
@@ -136,6 +137,7 @@ pub fn decode_log(bytes: &[u8]) -> Result<LogCheckpoint, Fault> {
         Ok((sender, Counted { number: d.number(2)?, at: Wall(d.number(3)?) }))
     })?;
     let bans = pairs(&mut d, 50, named_ban)?;
+    let raised = d.number32(52)?;
     let revoked = pairs(&mut d, 60, |d| {
         let what = record::decode_revoked(d)?;
         Ok((what, Term { since: Wall(d.number(4)?), until: Wall(d.number(5)?) }))
@@ -146,7 +148,7 @@ pub fn decode_log(bytes: &[u8]) -> Result<LogCheckpoint, Fault> {
     }
     d.end()?;
     let access = Access { revoked, outage: outage.first().copied() };
-    let site = Site { active, recent: recent.into(), bans: Arc::new(bans) };
+    let site = Site { active, recent: recent.into(), bans: Arc::new(bans), raised };
     let senders = senders.into_iter().collect();
     Ok(LogCheckpoint { position, epochs, ts, senders, site, access })
 }

@@ -67,8 +67,8 @@ impl Owner {
         let is_wide = self.slots[at].is_wide();
         let (settings, slow_mode, policy_version) = match &self.slots[at].view {
             _ if self.is_silenced(at, &author.user, log_now) => return Err(banned()),
-            Some(view) => (view.settings.clone(), view.slow_mode(), view.policy_version),
-            None => (fresh_room(&publish.room), SlowMode { seconds: 0, until: None }, 1),
+            Some(view) => (view.settings.clone(), view.slow_mode(), view.policy_version + self.site.raised),
+            None => (fresh_room(&publish.room), SlowMode { seconds: 0, until: None }, 1 + self.site.raised),
         };
         let digest = self.comment_digest(&publish.text, publish.reply_to);
         let load = (self.n_comments >= self.settings.pending_max).then_some(self.settings.retry_after);

@@ -81,6 +81,16 @@ impl Owner {
         self.log_priority(draft, at, |r| r.body = Body::Retract(Retract { target, reason: reason.clone() }));
     }
 
+    /// The version of a room's policy: what it has been through itself, and the bans of the site.
+    pub fn policy_version(&self, room: &RoomId) -> u32 {
+        self.room(room).map_or(1, |view| view.policy_version) + self.site.raised
+    }
+
+    /// What a room's own version is raised by, as this batch leaves it so far.
+    pub(super) fn raised_in(&self, draft: &Draft) -> u32 {
+        draft.site.as_ref().unwrap_or(&self.site).raised
+    }
+
     /// Whether the user may not speak in the room, as this batch leaves both so far.
     pub(super) fn is_banned_in(&self, draft: &Draft, at: usize, user: &UserId) -> bool {
         let view = self.view_in(draft, at);

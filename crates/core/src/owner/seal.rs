@@ -247,7 +247,7 @@ impl Owner {
         }
         let shadowed = self.is_shadowed_in(draft, at, &author.user);
         may_comment(&view.settings)?;
-        let (wide, version) = (view.wide, view.policy_version);
+        let (wide, version) = (view.wide, view.policy_version + self.raised_in(draft));
         let said = CommentBody {
             display: author.display,
             badges: author.badges,

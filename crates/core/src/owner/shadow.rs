@@ -121,7 +121,7 @@ impl Owner {
         {
             return self.tell_fate(at, raw);
         }
-        let (room, version) = (self.slots[at].room.clone(), view.policy_version);
+        let (room, version) = (self.slots[at].room.clone(), view.policy_version + self.raised_in(draft));
         let record = draft.push(Some(&room), |r| {
             r.user = raw.user.clone();
             r.client_msg_id = raw.client_msg_id.clone();

@@ -50,8 +50,9 @@ pub struct RoomView {
     pub last_event: Position,
     /// The newest priority number given.
     pub pseq: Pseq,
-    /// Grows by one with each change of the moderation policy, each retract and each ban: what was judged before is judged anew
-    /// where a verdict counts, and no copy of the room from before it is taken for its newest.
+    /// Grows by one with each change of the moderation policy or of the blackouts, each retract and each ban: what was judged before is
+    /// judged anew where a verdict counts, and no copy of the room from before it is taken for its newest. The bans of the site come
+    /// on top: see [`crate::owner::Owner::policy_version`].
     pub policy_version: u32,
     /// Comments go through its window.
     pub wide: bool,
@@ -331,7 +332,8 @@ impl RoomView {
     }
 
     fn set(&mut self, settings: &Arc<Room>, id: EventId) {
-        if settings.moderation_policy != self.settings.moderation_policy {
+        let rules = |room: &Room| (room.moderation_policy, room.blackout_regions.clone());
+        if rules(settings) != rules(&self.settings) {
             self.policy_version += 1;
         }
         self.bound.retain(|m, _| settings.matches.contains(m));

@@ -477,7 +477,7 @@ impl Owner {
         let slot = &mut self.slots[at];
         let (Some(view), Some(wide)) = (&slot.view, &mut slot.wide) else { return };
         let window = WindowNumber(wide.window.number());
-        let policy_version = view.policy_version;
+        let policy_version = view.policy_version + self.site.raised;
         let ruling = Ruling::plain(Verdict::Unjudged);
         let mut judged = Judged::Ready { ruling, policy_version, question: None };
         let policy = view.settings.moderation_policy;
@@ -579,6 +579,7 @@ impl Owner {
             return false;
         }
         let Judged::Ready { ruling, policy_version, .. } = &standing.judged else { return false };
+        let version = view.policy_version + self.raised_in(draft);
         let policy = view.settings.moderation_policy;
         let strict = policy == Policy::PreModerateStrict;
         // It stood in line when nobody was to be judged first.
@@ -587,12 +588,12 @@ impl Owner {
         }
         if strict
             && (ruling.verdict != Verdict::Allow && !planted(71)
-                || *policy_version != view.policy_version && !planted(72))
+                || *policy_version != version && !planted(72))
         {
             return false;
         }
         let Body::Comment(comment) = &raw.body else { return false };
-        let (room, version) = (self.slots[at].room.clone(), view.policy_version);
+        let room = self.slots[at].room.clone();
         let won = Won {
             window: standing.window,
             of: 0,

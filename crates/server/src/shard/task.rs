@@ -675,7 +675,7 @@ impl Task {
                     let view = record.room.as_ref().and_then(|room| self.owner.room(room));
                     let strict = view.is_some_and(|view| {
                         view.settings.moderation_policy == Policy::PreModerateStrict
-                            && view.policy_version == record.policy_version
+                            && self.owner.policy_version(&view.room) == record.policy_version
                     });
                     if strict && record.verdict != Verdict::Allow {
                         counts.add_unallowed();
@@ -921,7 +921,7 @@ impl Task {
             scores: view.map(RoomView::top_scores).unwrap_or_default(),
             pinned: view.map(|v| v.pinned.clone()).unwrap_or_default(),
             recent: view.map(|v| v.recent.iter().cloned().collect()).unwrap_or_default(),
-            policy_version: view.map_or(1, |v| v.policy_version),
+            policy_version: self.owner.policy_version(room),
             banners,
             info,
         }))

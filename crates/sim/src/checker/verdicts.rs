@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use grandstand_core::ids::EventId;
 use grandstand_core::names::{ClientMsgId, RoomId, UserId};
-use grandstand_core::record::{Audience, Body, End, HeldEnd, Policy, Record, RetractTarget, Verdict};
+use grandstand_core::record::{Audience, Body, End, HeldEnd, Policy, Record, RetractTarget, Room, Verdict};
+use grandstand_core::regions::Region;
 
 use super::{Log, Violations};
 use crate::history::{Line, Seen};
@@ -13,7 +14,18 @@ use crate::history::{Line, Seen};
 /// The policy in force, and how often it changed.
 struct Force {
     policy: Policy,
+    blackouts: Vec<Region>,
     version: u32,
+}
+
+impl Force {
+    fn begin() -> Force {
+        Force { policy: Policy::Off, blackouts: Vec::new(), version: 1 }
+    }
+
+    fn changes(&self, settings: &Room) -> bool {
+        settings.moderation_policy != self.policy || settings.blackout_regions != self.blackouts
+    }
 }
 
 pub(super) fn check(log: &Log<'_>, history: &[Line], found: &mut Violations) {
@@ -32,12 +44,16 @@ pub(super) fn check(log: &Log<'_>, history: &[Line], found: &mut Violations) {
     let mut held: BTreeMap<EventId, &Arc<Record>> = BTreeMap::new();
     let mut approved: BTreeMap<EventId, EventId> = BTreeMap::new();
     let mut rows: BTreeSet<(&RoomId, &UserId, &ClientMsgId)> = BTreeSet::new();
+    // Bans of the site raise the version of every room, of those to come too.
+    let mut raised = 0;
     for record in &log.valid {
+        raised += u32::from(matches!(record.body, Body::SiteBan(_)));
         let (id, Some(room)) = (record.event_id(), &record.room) else { continue };
-        let force = forces.entry(room).or_insert(Force { policy: Policy::Off, version: 1 });
+        let force = forces.entry(room).or_insert_with(Force::begin);
         match &record.body {
-            Body::Room(settings) if settings.moderation_policy != force.policy => {
-                *force = Force { policy: settings.moderation_policy, version: force.version + 1 };
+            Body::Room(settings) if force.changes(settings) => {
+                let blackouts = settings.blackout_regions.clone();
+                *force = Force { policy: settings.moderation_policy, blackouts, version: force.version + 1 };
             }
             Body::Comment(comment)
                 if record.audience == Audience::Everyone
@@ -51,8 +67,9 @@ pub(super) fn check(log: &Log<'_>, history: &[Line], found: &mut Violations) {
                 } else if force.policy == Policy::PreModerateStrict {
                     if record.verdict != Verdict::Allow {
                         found.push(format!("I-09: {id:?} is shown in a strict room as {:?}", record.verdict));
-                    } else if !allowed.contains(&(room, &comment.text, force.version)) {
-                        found.push(format!("I-09: {id:?} has no allow under version {}", force.version));
+                    } else if !allowed.contains(&(room, &comment.text, force.version + raised)) {
+                        let version = force.version + raised;
+                        found.push(format!("I-09: {id:?} has no allow under version {version}"));
                     }
                 }
                 if record.source.is_none()
