@@ -113,6 +113,8 @@ pub struct Owner {
     slow_ends: BTreeSet<(Wall, usize)>,
     /// When the next of a room's pins ends by itself.
     pin_ends: BTreeSet<(Wall, usize)>,
+    /// When a settling room closes by itself.
+    settle_ends: BTreeSet<(Wall, usize)>,
     /// When something of a room's combos is to be told.
     combos_due: BTreeSet<(Wall, usize)>,
     /// Rooms of which that waits to be sealed or committed.
@@ -182,6 +184,8 @@ struct Slot {
     combos_due: Option<Wall>,
     /// As in [`Owner::pin_ends`].
     pin_end: Option<Wall>,
+    /// As in [`Owner::settle_ends`].
+    settle_end: Option<Wall>,
     /// Comments of either road since the crowd was looked at last.
     said: u32,
     /// The frames they would leave in.
@@ -226,6 +230,7 @@ impl Owner {
             matches: BTreeMap::new(),
             slow_ends: BTreeSet::new(),
             pin_ends: BTreeSet::new(),
+            settle_ends: BTreeSet::new(),
             combos_due: BTreeSet::new(),
             combos_waiting: BTreeSet::new(),
             site: Site::default(),
@@ -302,7 +307,7 @@ impl Owner {
         self.n_comments + self.n_priority
     }
 
-    /// When to call [`Owner::on_deadline`]: a verdict is late, a slow mode or a wide room's window ends, likes are to be sealed,
+    /// When to call [`Owner::on_deadline`]: a verdict is late, a slow mode, a settling or a wide room's window ends, likes are to be sealed,
     /// or a combo is to be told.
     pub fn next_deadline(&self) -> Option<Mono> {
         let verdict = self.judging.values().map(|c| c.deadline).min();
@@ -310,10 +315,11 @@ impl Owner {
         // Sooner than it is where log time goes slowly: then what is left is looked at again.
         let slow_end = self.slow_ends.first().map(|(end, _)| now + end.since(log_now));
         let pin_end = self.pin_ends.first().map(|(end, _)| now + end.since(log_now));
+        let settled = self.settle_ends.first().map(|(end, _)| now + end.since(log_now));
         let combo = self.combos_due.first().map(|(due, _)| now + due.since(log_now));
         let held_end = self.held_ends.first().map(|(end, ..)| now + end.since(log_now));
         let unasked = (!self.unasked.is_empty()).then_some(now);
-        let due = [verdict, slow_end, pin_end, self.tally_due(), self.next_wide(), combo, held_end, unasked];
+        let due = [verdict, slow_end, pin_end, settled, self.tally_due(), self.next_wide(), combo, held_end, unasked];
         due.into_iter().flatten().min()
     }
 
@@ -360,6 +366,7 @@ impl Owner {
             changed: false,
             combos_due: None,
             pin_end: None,
+            settle_end: None,
             said: 0,
             merged: Merged::default(),
             viewers: 0,

@@ -67,6 +67,7 @@ pub const ALL: &[(u32, &str)] = &[
     (94, "recovery from a checkpoint forgets who may speak nowhere"),
     (95, "a ban of the whole site is not checked again when the id is given"),
     (130, "a banner outlives the blackout of the room it names"),
+    (131, "a room that has settled stays open"),
 ];
 
 #[cfg(feature = "planted")]

@@ -602,6 +602,10 @@ pub struct Room {
     pub pin_ends: BTreeMap<EventId, Wall>,
     /// Where it may not be shown; in order, each once.
     pub blackout_regions: Vec<Region>,
+    /// So long it settles before it closes by itself; 0: until somebody closes it.
+    pub settle_seconds: u32,
+    /// Log time at which it does, while it settles.
+    pub settles_until: Option<Wall>,
     /// Grows by one with each change; the `ETag` of the room.
     pub version: u64,
 }
@@ -641,6 +645,8 @@ impl Room {
             members_only: None,
             pin_ends: BTreeMap::new(),
             blackout_regions: Vec::new(),
+            settle_seconds: crate::rooms::SETTLE_SECONDS,
+            settles_until: None,
             version: 0,
         }
     }

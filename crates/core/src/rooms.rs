@@ -1,7 +1,9 @@
 //! How a room's settings change: one operator's change in, the new room record and what viewers must know of it out.
 //!
 //! Every change is whole or refused, and raises the version by one. A room goes `scheduled → live → settling → closed`; a
-//! closed room may be opened again, but a room that has been live is never merely scheduled again without being closed.
+//! closed room may be opened again, but a room that has been live is never merely scheduled again without being closed. The last
+//! step it takes by itself: while it settles, results are corrected and the talk runs out, and somebody who forgets to close it
+//! must not leave it open for ever.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,6 +32,10 @@ const _: () = assert!(CAP_MAX as usize <= PICKS_MAX * 5);
 /// Badges with a weight of their own.
 pub const BADGE_WEIGHTS_MAX: usize = 16;
 pub const BADGE_BYTES_MAX: usize = 32;
+
+/// How long a room settles of which nothing is said: an hour for late corrections; and the longest it may be told to.
+pub const SETTLE_SECONDS: u32 = 3_600;
+pub const SETTLE_SECONDS_MAX: u32 = 604_800;
 
 /// What an operator wants changed; `None` leaves a setting as it is.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -71,6 +77,7 @@ pub struct RoomChange {
     pub hold_flagged: Option<bool>,
     pub hold_seconds: Option<u32>,
     pub blackout_regions: Option<Vec<Region>>,
+    pub settle_seconds: Option<u32>,
     pub asks: Option<Box<Asks>>,
 }
 
@@ -162,6 +169,7 @@ pub fn change(room: &Room, change: &RoomChange, now: Wall) -> Result<Changed, Ve
     check("until", pin_lasts, "a time to come");
     let regions_ok = change.blackout_regions.as_ref().is_none_or(|regions| regions.len() <= REGIONS_MAX);
     check("blackout_regions", regions_ok, "at most 64 regions");
+    check("settle_seconds", within(change.settle_seconds, 0, SETTLE_SECONDS_MAX), "0 to 604800 seconds");
     if !faults.is_empty() {
         return Err(faults);
     }
@@ -196,6 +204,8 @@ pub fn change(room: &Room, change: &RoomChange, now: Wall) -> Result<Changed, Ve
     set(&mut new.combo_seconds, &change.combo_seconds);
     set(&mut new.hold_flagged, &change.hold_flagged);
     set(&mut new.hold_seconds, &change.hold_seconds);
+    set(&mut new.settle_seconds, &change.settle_seconds);
+    settle(room, &mut new, now);
     set(&mut new.unique_comment, &asks.unique_comment);
     set(&mut new.emote_only, &asks.emote_only);
     set(&mut new.members_only, &asks.members_only);
@@ -212,6 +222,16 @@ pub fn change(room: &Room, change: &RoomChange, now: Wall) -> Result<Changed, Ve
         new.version += 1;
     }
     Ok(Changed { room: new, config })
+}
+
+/// When a room that settles closes: so long after it began to, or after it was told another time.
+fn settle(old: &Room, new: &mut Room, now: Wall) {
+    let before = (old.state, old.settle_seconds);
+    new.settles_until = match (new.state, new.settle_seconds) {
+        (RoomState::Settling, seconds) if before == (new.state, seconds) => old.settles_until,
+        (RoomState::Settling, seconds) => (seconds > 0).then(|| now + Duration::from_secs(seconds.into())),
+        _ => None,
+    };
 }
 
 fn change_pins(new: &mut Room, change: &Asks, now: Wall) {
@@ -364,6 +384,24 @@ mod tests {
         ] {
             assert_eq!(super::change(&room(), &change, Wall(0)).unwrap_err()[0].0, field);
         }
+    }
+
+    #[test]
+    fn a_settling_room_has_an_end_that_moves_when_it_is_told_another_and_goes_with_the_state() {
+        let to = |state| RoomChange { state: Some(state), ..RoomChange::default() };
+        let lasts = |seconds| RoomChange { settle_seconds: Some(seconds), ..RoomChange::default() };
+        let at = |room: &Room, wanted: &RoomChange, now| change(room, wanted, Wall(now)).unwrap().room;
+        let settling = at(&room(), &to(RoomState::Settling), 1_000);
+        assert_eq!(settling.settles_until, Some(Wall(3_601_000)));
+        for same in [to(RoomState::Settling), lasts(3_600), RoomChange { rate: Some(9), ..RoomChange::default() }] {
+            assert_eq!(at(&settling, &same, 9_000).settles_until, settling.settles_until, "{same:?}");
+        }
+        assert_eq!(at(&settling, &lasts(60), 9_000).settles_until, Some(Wall(69_000)));
+        assert_eq!(at(&settling, &lasts(0), 9_000).settles_until, None, "until somebody closes it");
+        for next in [RoomState::Live, RoomState::Closed] {
+            assert_eq!(at(&settling, &to(next), 9_000).settles_until, None);
+        }
+        assert_eq!(change(&room(), &lasts(604_801), Wall(0)).unwrap_err()[0].0, "settle_seconds");
     }
 
     #[test]

@@ -469,6 +469,62 @@ fn a_pin_ends_by_itself_and_viewers_are_told() {
 }
 
 #[test]
+fn a_settling_room_closes_by_itself_on_log_time_and_viewers_are_told() {
+    let mut door = Door::plain();
+    door.put(RoomChange {
+        state: Some(RoomState::Settling),
+        settle_seconds: Some(600),
+        ..RoomChange::default()
+    });
+    id(&door.say("u", "k1"));
+    // An owner that was not there when it began knows the end from the room's checkpoint.
+    let (log, rooms) = door.owner.take_checkpoint();
+    let mut owner = Owner::new(Settings::default(), door.now, door.wall);
+    owner.restore_log(log);
+    rooms.into_iter().for_each(|room| owner.restore_room(room));
+    owner.start(Epoch::new(2).unwrap());
+    door.owner = owner;
+    door.commit();
+    door.answers();
+    door.pass(Duration::from_secs(599));
+    door.owner.on_deadline(door.now, door.wall);
+    id(&door.say("u", "k2"));
+    door.pass(Duration::from_secs(1));
+    assert!(door.owner.next_deadline().is_some_and(|at| at <= door.now));
+    door.owner.on_deadline(door.now, door.wall);
+    let batch = door.owner.seal(door.now, door.wall).unwrap();
+    door.owner.on_failed(Failure::Overloaded, door.now, door.wall);
+    assert!(door.owner.next_deadline().is_some_and(|at| at <= door.now), "an end that was not written is due again");
+    let told = |body: &Body| matches!(body, Body::Config(config) if config.state == Some(RoomState::Closed));
+    assert!(batch.iter().any(|record| told(&record.body)));
+    door.owner.on_deadline(door.now, door.wall);
+    door.commit();
+    let settings = door.owner.room(&room()).unwrap().settings.clone();
+    assert_eq!((settings.state, settings.settles_until, settings.version), (RoomState::Closed, None, 3));
+    assert_eq!(refused(&door.say("u", "k3")).0, Code::RoomState);
+    assert!(door.owner.next_deadline().is_none_or(|at| at > door.now));
+}
+
+#[test]
+fn a_room_that_goes_on_in_the_batch_of_its_end_stays_open() {
+    for change in [
+        RoomChange { state: Some(RoomState::Live), ..RoomChange::default() },
+        RoomChange { settle_seconds: Some(0), ..RoomChange::default() },
+    ] {
+        let mut door = Door::plain();
+        door.put(RoomChange { state: Some(RoomState::Settling), settle_seconds: Some(1), ..RoomChange::default() });
+        door.pass(Duration::from_secs(1));
+        door.submit(Command::PutRoom { room: room(), change: change.clone().into(), if_version: None });
+        door.owner.on_deadline(door.now, door.wall);
+        door.commit();
+        door.pass(Duration::from_secs(3_600));
+        door.owner.on_deadline(door.now, door.wall);
+        door.commit();
+        assert_ne!(door.owner.room(&room()).unwrap().settings.state, RoomState::Closed, "{change:?}");
+    }
+}
+
+#[test]
 fn reports_are_in_the_log_once_and_leave_operators_their_place() {
     let mut door = Door::new(Settings { pending_priority_max: 4, ..Settings::default() }, RoomChange::default());
     let event = id(&door.say("u", "k"));

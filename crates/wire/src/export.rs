@@ -277,5 +277,10 @@ pub fn write_settings(id: Option<&RoomId>, room: &Room, out: &mut Vec<u8>) {
         ends.end();
     });
     settings.list("blackout_regions", &room.blackout_regions, |region, out| write_str(&region.to_string(), out));
+    settings.number("settle_seconds", u64::from(room.settle_seconds));
+    match room.settles_until {
+        Some(at) => settings.time("settles_until_ts", at),
+        None => settings.raw("settles_until_ts", "null"),
+    };
     settings.number("version", room.version).end();
 }

@@ -28,7 +28,7 @@ use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::sampler::switch::Sampling;
 use grandstand_core::sampler::{Preset, Rules, Weights};
 use grandstand_core::time::Wall;
-use grandstand_core::{banners, combos, moderation};
+use grandstand_core::{banners, combos, moderation, rooms};
 
 use crate::proto::{Broken, Decoder, Encoder};
 
@@ -667,6 +667,12 @@ pub(crate) fn encode_room(room: &Room, e: &mut Encoder<'_>) {
     if room.hold_seconds != moderation::HOLD_SECONDS {
         e.number_some(41, u64::from(room.hold_seconds));
     }
+    if room.settle_seconds != rooms::SETTLE_SECONDS {
+        e.number_some(42, u64::from(room.settle_seconds));
+    }
+    if let Some(at) = room.settles_until {
+        e.number_some(43, at.0);
+    }
     e.bool(50, room.unique_comment);
     e.bool(51, room.emote_only);
     if let Some(badge) = &room.members_only {
@@ -1000,6 +1006,8 @@ pub(crate) fn decode_room(d: &mut Decoder<'_>) -> Result<Room, Broken> {
         combo_seconds: or_default(d, 39, combos::SECONDS)?,
         hold_flagged: d.bool(40)?,
         hold_seconds: or_default(d, 41, moderation::HOLD_SECONDS)?,
+        settle_seconds: or_default(d, 42, rooms::SETTLE_SECONDS)?,
+        settles_until: d.number_some(43)?.map(Wall),
         unique_comment: d.bool(50)?,
         emote_only: d.bool(51)?,
         members_only: d.text_some(52)?.map(Arc::from),

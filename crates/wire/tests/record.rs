@@ -337,6 +337,8 @@ fn settings() -> impl Strategy<Value = Body> {
                         emote_only: asks.1,
                         members_only: asks.2,
                         pin_ends: asks.3,
+                        settle_seconds: banners.2.1,
+                        settles_until: slow_mode_until,
                         blackout_regions: if flags.0 { vec![] } else { ["DE", "GB-SCT"].map(region).into() },
                         version: n.7,
                     }

@@ -53,6 +53,11 @@ impl Owner {
             self.slots[at].pin_end = None;
             self.waiting.push_back(Waiting::PinEnd { at });
         }
+        while let Some(&(end, at)) = self.settle_ends.first().filter(|(end, _)| *end <= log_now) {
+            self.settle_ends.remove(&(end, at));
+            self.slots[at].settle_end = None;
+            self.waiting.push_back(Waiting::Settled { at });
+        }
         self.queue_held_ends(log_now);
         self.ask_again(now);
         self.queue_combos(log_now);

@@ -10,6 +10,7 @@ use crate::names::{Key, RoomId, UserId};
 use crate::owner::Owner;
 use crate::owner::answer::Answer;
 use crate::owner::draft::Draft;
+use crate::planted::planted;
 use crate::record::{Body, Config, Retract, RetractTarget, Room, RoomState, ScoreKind, ScoreState};
 use crate::reject::{Code, Reject};
 use crate::revision::{Decision, ScoreIn};
@@ -149,6 +150,18 @@ impl Owner {
         let end = RoomChange::from(Asks { end_pins: true, ..Asks::default() });
         let changed = self.change_room(draft, at, &settings, &end);
         assert!(changed.is_ok(), "a pin may always end");
+    }
+
+    /// Closes a room that has settled, unless it was told something else meanwhile.
+    pub(super) fn seal_settled(&self, draft: &mut Draft, at: usize) {
+        let ts = draft.ts;
+        let Some(view) = self.view_in(draft, at) else { return };
+        let settings = view.settings.clone();
+        if settings.settles_until.is_some_and(|end| end <= ts) && !planted(131) {
+            let close = RoomChange { state: Some(RoomState::Closed), ..RoomChange::default() };
+            let changed = self.change_room(draft, at, &settings, &close);
+            assert!(changed.is_ok(), "a settling room may always be closed");
+        }
     }
 
     pub(super) fn seal_unban(&self, draft: &mut Draft, room: RoomId, user: UserId) -> Result<Answer, Answer> {

@@ -152,13 +152,20 @@ impl Owner {
         if let Some(end) = view.settings.slow_mode_until.filter(|_| view.settings.slow_mode_seconds > 0) {
             self.slow_ends.insert((end, at));
         }
-        let pin_end = view.settings.pin_ends.values().min().copied();
+        let (pin_end, settle_end) = (view.settings.pin_ends.values().min().copied(), view.settings.settles_until);
         if pin_end != slot.pin_end {
             if let Some(old) = slot.pin_end {
                 self.pin_ends.remove(&(old, at));
             }
             self.pin_ends.extend(pin_end.map(|end| (end, at)));
             self.slots[at].pin_end = pin_end;
+        }
+        if settle_end != self.slots[at].settle_end {
+            if let Some(old) = self.slots[at].settle_end {
+                self.settle_ends.remove(&(old, at));
+            }
+            self.settle_ends.extend(settle_end.map(|end| (end, at)));
+            self.slots[at].settle_end = settle_end;
         }
     }
 

@@ -37,6 +37,10 @@ pub(super) enum Waiting {
     PinEnd {
         at: usize,
     },
+    /// A settling room's end has come: it closes.
+    Settled {
+        at: usize,
+    },
     /// Something of the room's combos is to be told.
     Combos {
         at: usize,
@@ -148,6 +152,7 @@ impl Owner {
             match one {
                 Waiting::SlowModeEnd { .. }
                 | Waiting::PinEnd { .. }
+                | Waiting::Settled { .. }
                 | Waiting::Combos { .. }
                 | Waiting::HeldEnd { .. }
                     if is_first =>
@@ -161,6 +166,7 @@ impl Owner {
                 }
                 Waiting::SlowModeEnd { at, end } => self.seal_slow_mode_end(&mut draft, at, end),
                 Waiting::PinEnd { at } => self.seal_pin_end(&mut draft, at),
+                Waiting::Settled { at } => self.seal_settled(&mut draft, at),
                 Waiting::Combos { at } => self.seal_combos(&mut draft, at),
                 Waiting::HeldEnd { at, held } => self.seal_held_end(&mut draft, at, held),
             }

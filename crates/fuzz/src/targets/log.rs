@@ -129,6 +129,8 @@ fn body(rng: &mut Rng) -> Body {
             (room.banner_rate, room.banner_seconds) = (rng.below(9) as u32, rng.below(20) as u32);
             room.combo_seconds = rng.below(6) as u32;
             (room.hold_flagged, room.hold_seconds) = (rng.chance(1, 2), rng.below(9_000) as u32);
+            room.settle_seconds = rng.below(9_000) as u32;
+            room.settles_until = rng.chance(1, 2).then(|| Wall(number(rng) >> 12));
             (room.unique_comment, room.emote_only) = (rng.chance(1, 2), rng.chance(1, 2));
             room.members_only = rng.chance(1, 2).then(|| "vip".into());
             room.pin_ends = (0..rng.below(3)).map(|_| (id(rng), Wall(number(rng) >> 12))).collect();

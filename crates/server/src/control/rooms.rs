@@ -152,7 +152,7 @@ fn may_read(who: Option<&Identity>, room: &RoomId) -> Result<(), Problem> {
 }
 
 fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, Problem> {
-    const KNOWN: [&str; 42] = [
+    const KNOWN: [&str; 44] = [
         "title",
         "state",
         "matches",
@@ -188,6 +188,7 @@ fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, 
         "emote_only",
         "members_only",
         "blackout_regions",
+        "settle_seconds",
         "justification",
         // As `GET` gives them, so that its answer may be sent back.
         "room_id",
@@ -196,6 +197,7 @@ fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, 
         "counters",
         "last_event_id",
         "pin_ends",
+        "settles_until_ts",
     ];
     if let Some(name) = names.iter().find(|n| !KNOWN.contains(&n.as_str())) {
         return Err(
@@ -264,6 +266,7 @@ fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, 
                     _ => None,
                 }
             }),
+            settle_seconds: fields.number("settle_seconds", most),
             asks: asks(fields).map(Box::new),
         };
     fields.check(ErrorCode::BadField)?;

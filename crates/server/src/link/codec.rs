@@ -913,6 +913,8 @@ impl Writer<'_> {
             w.u64(until.0);
         });
         self.list(&room.blackout_regions, |w, region| w.text(&region.to_string()));
+        self.u32(room.settle_seconds);
+        self.opt(room.settles_until.as_ref(), |w, at| w.u64(at.0));
         self.u64(room.version);
     }
 
@@ -1363,6 +1365,8 @@ impl<'a> Reader<'a> {
             pin_ends: self.list(16, |r| Ok((r.id()?, Wall(r.u64()?))))?.into_iter().collect(),
             // The length of a text and a country.
             blackout_regions: self.list(6, |r| Region::parse(r.text()?).ok_or(Fault::Field))?,
+            settle_seconds: self.u32()?,
+            settles_until: self.opt(|r| r.u64().map(Wall))?,
             version: self.u64()?,
         })
     }

@@ -12,6 +12,7 @@ use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::owner::answer::{Answer, Fate};
 use grandstand_core::owner::command::{Author, Publish, React, ReportIn, Standing};
 use grandstand_core::record::{Audience, Lane, RetractTarget, Room};
+use grandstand_core::regions::Region;
 use grandstand_core::reject::{Code, Reject};
 use grandstand_core::rng::Rng;
 use grandstand_core::sampler::pick::WindowNumber;
@@ -107,6 +108,9 @@ fn settings() -> Room {
         unique_comment: true,
         members_only: Some("vip".into()),
         pin_ends: [(id(5), Wall(7))].into(),
+        blackout_regions: vec![Region::parse("GB-SCT").unwrap()],
+        settle_seconds: 60,
+        settles_until: Some(Wall(8)),
         version: u64::MAX,
         ..Room::fresh("Final ⚽")
     }
