@@ -137,7 +137,7 @@ impl Endpoint {
 }
 
 /// A room id or user id as one path segment.
-pub(crate) fn segment(text: &str) -> String {
+pub fn segment(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for b in text.bytes() {
         match b {

@@ -60,6 +60,8 @@ pub enum Outcome {
         code: String,
         message: String,
     },
+    /// It waits for a moderator's word, which may take hours: the same key asks for it.
+    Held,
     /// The publisher ended before an answer came: it may or may not have been published.
     Unanswered,
 }
@@ -290,8 +292,13 @@ impl Task {
                 self.tally.rate_limited += 1;
                 event.retry_after()
             }
-            // Held for a verdict: the next answer to the same key tells it.
-            "moderation_pending" => event.retry_after(),
+            // No verdict yet: the next answer to the same key tells it.
+            "moderation_pending" if event.retry_after().is_some() => event.retry_after(),
+            "moderation_pending" => {
+                let waiting = self.waiting.remove(key).expect("it was found just above");
+                let _ = waiting.done.send(Outcome::Held);
+                return self.retry.progress();
+            }
             "error"
                 if matches!(
                     event.code(),

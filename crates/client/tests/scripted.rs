@@ -222,6 +222,24 @@ async fn a_refusal_that_asks_for_patience_is_repeated_with_the_same_key() {
 }
 
 #[tokio::test]
+async fn a_comment_without_a_verdict_is_sent_again_and_a_held_one_is_told_so() {
+    let (listener, endpoint) = listener().await;
+    let server = tokio::spawn(async move {
+        let mut peer = Peer::upgrade(&listener).await;
+        assert_eq!(peer.hear().await["client_msg_id"], "k");
+        peer.say(json!({"type": "moderation_pending", "client_msg_id": "k", "retry_after_ms": 1})).await;
+        assert_eq!(peer.hear().await["client_msg_id"], "k");
+        peer.say(json!({"type": "moderation_pending", "client_msg_id": "k"})).await;
+        peer
+    });
+    let (publisher, task) = Publisher::open(&endpoint, "r", "t", 4);
+    assert_eq!(publisher.publish(comment("k")).await.await.unwrap(), Outcome::Held);
+    drop(publisher);
+    server.await.unwrap();
+    task.await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn what_is_unanswered_when_a_connection_breaks_is_sent_again_with_its_key() {
     let (listener, endpoint) = listener().await;
     let server = tokio::spawn(async move {

@@ -4,7 +4,8 @@
 //! cold-loads the room and follows it meanwhile, so that the account has both ends: what was handed in, and what came out.
 //!
 //! The account closes when everything published was acked or refused, and everything acked was delivered to the viewer or
-//! told as `skipped`. Nothing is estimated; a number that cannot be accounted for is an exit code.
+//! told as `skipped`. What moderators did in the recording is done again, and what it took back or held has its own lines
+//! ([`moderation`]). Nothing is estimated; a number that cannot be accounted for is an exit code.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -25,10 +26,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::json;
 use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
 
 use crate::trace::{self, Act, Score, Step};
+use moderation::{Closed, Desk, Names};
 
 mod gifts;
+mod moderation;
 
 /// The provider under which replayed score events are posted.
 const PROVIDER: &str = "replay";
@@ -95,6 +99,8 @@ struct Account {
     /// Acked score events that the room had already.
     repeated: u64,
     refused: BTreeMap<String, u64>,
+    /// Held for review.
+    held: u64,
     unanswered: u64,
     /// Acked ones that reached the viewer, and comments the viewer was told it was not sent.
     delivered: u64,
@@ -109,6 +115,9 @@ struct Account {
     /// Where a recording has purchases.
     #[serde(skip_serializing_if = "Option::is_none")]
     gifts: Option<gifts::GiftAccount>,
+    /// Where one has moderation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    moderation: Option<moderation::ModerationAccount>,
     publisher_connections: u64,
     viewer_connections: u64,
     rate_limited: u64,
@@ -167,6 +176,7 @@ struct Answered {
 enum What {
     Acked { event_id: Option<u64>, repeated: bool },
     Refused(String),
+    Held,
     Unanswered,
 }
 
@@ -201,8 +211,16 @@ async fn play(settings: &Settings) -> Result<Account> {
     }
 
     let start = Instant::now();
-    let (answers, given) = publish_all(settings, &run, steps, http.clone(), &mut account).await?;
-    settle(&mut account, &answers, &seen).await;
+    let (answers, given, desk) = publish_all(settings, &run, steps, http.clone(), &mut account).await?;
+    explain(&mut account, given.len() as u64 + desk.as_ref().map_or(0, Desk::n_deeds));
+    let n = |of: fn(&Answered) -> bool| answers.iter().filter(|answer| of(answer)).count() as u64;
+    let acked = n(|answer| !answer.score && matches!(answer.what, What::Acked { .. }));
+    let held = n(|answer| matches!(answer.what, What::Held));
+    let closed = match desk {
+        Some(desk) => desk.close(&mut account, cursor, (acked, held)).await?,
+        None => Closed::default(),
+    };
+    settle(&mut account, &answers, &seen, &closed).await;
     gifts::settle(&mut account, &given, &seen, &http, cursor).await;
     viewer.abort();
     account.seconds = start.elapsed().as_secs_f64();
@@ -232,6 +250,18 @@ fn read_all(settings: &Settings, account: &mut Account) -> Result<Vec<(usize, St
     // Several recordings are played at once, each from its own beginning.
     steps.sort_by_key(|(_, s)| s.at);
     Ok(steps)
+}
+
+/// Every entry of the files was played or is told why not. `others`: gifts and deeds.
+fn explain(account: &mut Account, others: u64) {
+    let derived: u64 = account.files.iter().map(|file| file.derived).sum();
+    let not_published: u64 = account.not_published.values().sum();
+    if account.read + derived != not_published + account.published + others {
+        account.why.push(format!(
+            "read {} and derived {derived}, but published {}, did {others} of another kind and left {not_published}",
+            account.read, account.published
+        ));
+    }
 }
 
 fn file_name(path: &Path) -> String {
@@ -337,7 +367,7 @@ async fn publish_all(
     steps: Vec<(usize, Step)>,
     http: Arc<Http>,
     account: &mut Account,
-) -> Result<(Vec<Answered>, Vec<gifts::Given>)> {
+) -> Result<(Vec<Answered>, Vec<gifts::Given>, Option<Desk>)> {
     let bar = ProgressBar::new(steps.len() as u64);
     bar.set_style(
         ProgressStyle::with_template("{elapsed_precise} {bar:40} {pos}/{len} {per_sec} {msg}")
@@ -353,19 +383,31 @@ async fn publish_all(
     let scorer =
         tokio::spawn(post_scores(http.clone(), room.clone(), run.to_owned(), signer, score_steps, answered.clone()));
     let (gift_queue, gift_steps) = mpsc::channel(1024);
-    let giver = tokio::spawn(gifts::post_all(http, room, run.to_owned(), gift_steps));
+    let giver = tokio::spawn(gifts::post_all(http.clone(), room, run.to_owned(), gift_steps));
+    let names = Names::default();
+    let mut desk = None;
+    if steps.iter().any(|(_, step)| matches!(step.act, Act::Moderate(_))) {
+        desk = Some(Desk::open(http, &settings.room, run, names.clone()).await?);
+    }
+    // Those who wait for an answer.
+    let mut waiting = JoinSet::new();
 
     let start = tokio::time::Instant::now();
     let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
-    for (file, step) in steps {
+    let mut steps = steps.into_iter();
+    while let Some((file, step)) = steps.next() {
         if let Speed::Times(times) = settings.speed {
             tokio::select! {
                 () = tokio::time::sleep_until(start + step.at.div_f64(times)) => {}
-                _ = &mut interrupted => break,
+                _ = &mut interrupted => {
+                    let left = 1 + steps.len() as u64;
+                    *account.not_published.entry("interrupted before it".to_owned()).or_default() += left;
+                    break;
+                }
             }
         }
-        // Gifts have an account of their own.
-        account.published += u64::from(!matches!(step.act, Act::Gift(_)));
+        // Gifts and deeds have accounts of their own.
+        account.published += u64::from(matches!(step.act, Act::Comment(_) | Act::Score(_)));
         match step.act {
             Act::Comment(said) => {
                 // The same author always speaks over the same connection, so its words keep their order.
@@ -376,14 +418,19 @@ async fn publish_all(
                 let handed = Instant::now();
                 let answer = publisher.publish(comment).await;
                 let (answered, bar) = (answered.clone(), bar.clone());
-                tokio::spawn(async move {
+                let (names, name) = (names.clone(), said.id.map(|id| (file, id)));
+                waiting.spawn(async move {
                     let what = match answer.await.unwrap_or(Outcome::Unanswered) {
                         Outcome::Acked { event_id, sent, .. } => {
+                            if let Some((name, event)) = name.zip(event_id) {
+                                names.lock().expect("no holder of the lock can panic").insert(name, event);
+                            }
                             let what = What::Acked { event_id, repeated: false };
                             let _ = answered.send(Answered { score: false, sent, what });
                             return bar.inc(1);
                         }
                         Outcome::Refused { code, message } => What::Refused(reason(&code, &message)),
+                        Outcome::Held => What::Held,
                         Outcome::Unanswered => What::Unanswered,
                     };
                     let _ = answered.send(Answered { score: false, sent: handed, what });
@@ -403,13 +450,23 @@ async fn publish_all(
                     break;
                 }
             }
+            Act::Moderate(deed) => {
+                bar.inc(1);
+                // It meets what it met in the recording: what was said before it is answered first.
+                while waiting.join_next().await.is_some() {}
+                let desk = desk.as_mut().expect("it was opened for the first of them");
+                account.published += u64::from(desk.says(&deed));
+                desk.act(file, format!("{run}-{file}-{}", step.entry), deed, account).await?;
+            }
         }
     }
+    while waiting.join_next().await.is_some() {}
     drop((publishers, score_queue, gift_queue, answered));
     let mut all = Vec::new();
     while let Some(answer) = answers.recv().await {
         all.push(answer);
     }
+    all.extend(desk.iter_mut().flat_map(Desk::take_answers));
     for task in tasks {
         match task.await? {
             Ok(tally) => {
@@ -422,7 +479,7 @@ async fn publish_all(
     scorer.await??;
     let given = giver.await??;
     bar.finish_and_clear();
-    Ok((all, given))
+    Ok((all, given, desk))
 }
 
 /// `bad_text: no control characters` and the like; a count or value in the message would make every one a reason of its own.
@@ -480,7 +537,7 @@ async fn post_scores(
 }
 
 /// Waits for the viewer to catch up with all that was acked and fills in the rest of the account.
-async fn settle(account: &mut Account, answers: &[Answered], seen: &Shared) {
+async fn settle(account: &mut Account, answers: &[Answered], seen: &Shared, closed: &Closed) {
     let mut ids = Vec::new();
     for answer in answers {
         match &answer.what {
@@ -492,16 +549,25 @@ async fn settle(account: &mut Account, answers: &[Answered], seen: &Shared) {
                 }
             }
             What::Refused(why) => *account.refused.entry(why.clone()).or_default() += 1,
+            What::Held => account.held += 1,
             What::Unanswered => account.unanswered += 1,
         }
     }
     let due = ids.len() as u64;
+    let is_given = |s: &Seen, id: &Option<u64>| id.is_some_and(|id| s.at.contains_key(&id));
+    // What was taken back before the viewer was given it.
+    let gone = |s: &Seen| {
+        let hidden = ids.iter().filter(|(id, ..)| id.is_some_and(|id| closed.hidden.contains(&id)));
+        hidden.filter(|(id, ..)| !is_given(s, id)).count() as u64
+    };
+    let owed = |s: &Seen| closed.approved.iter().filter(|id| !closed.hidden.contains(id) && !s.at.contains_key(id)).count();
     wait_for(seen, QUIET, |s| {
-        let delivered = ids.iter().filter(|(id, _, _)| id.is_some_and(|id| s.at.contains_key(&id))).count() as u64;
-        delivered + s.skipped >= due || s.failed.is_some()
+        let delivered = ids.iter().filter(|(id, _, _)| is_given(s, id)).count() as u64;
+        delivered + s.skipped + gone(s) >= due && owed(s) == 0 || s.failed.is_some()
     })
     .await;
     let seen = lock(seen);
+    let (gone, owed) = (gone(&seen), owed(&seen));
     let mut latency = [new_histogram(), new_histogram()];
     for (id, sent, score) in &ids {
         if let Some(at) = id.and_then(|id| seen.at.get(&id)) {
@@ -511,7 +577,8 @@ async fn settle(account: &mut Account, answers: &[Answered], seen: &Shared) {
         }
     }
     account.skipped = seen.skipped;
-    account.others = seen.at.len() as u64 - account.delivered;
+    let approved = closed.approved.iter().filter(|id| seen.at.contains_key(id)).count() as u64;
+    account.others = seen.at.len() as u64 - account.delivered - approved;
     account.duplicates = seen.duplicates;
     account.out_of_order = seen.out_of_order;
     account.missing_pseq = seen.missing_pseq;
@@ -520,10 +587,16 @@ async fn settle(account: &mut Account, answers: &[Answered], seen: &Shared) {
 
     let refused: u64 = account.refused.values().sum();
     let mut why = std::mem::take(&mut account.why);
-    if account.published != account.acked + refused {
-        why.push(format!("published {} but acked {} and refused {refused}", account.published, account.acked));
+    if account.published != account.acked + refused + account.held {
+        why.push(format!(
+            "published {} but acked {}, refused {refused} and held {}",
+            account.published, account.acked, account.held
+        ));
     }
-    let missing = due - account.delivered;
+    if owed > 0 {
+        why.push(format!("{owed} approved comments were never given"));
+    }
+    let missing = due - account.delivered - gone;
     // Alone in the room the count is exact; beside other publishers a skip may be one of theirs.
     let told = if account.others == 0 { missing == seen.skipped } else { missing <= seen.skipped };
     if !told {
@@ -567,6 +640,9 @@ fn print(account: &Account) {
     for (why, n) in &account.refused {
         line("  refused", *n, why);
     }
+    if account.held > 0 {
+        line("  held", account.held, "for review");
+    }
     if account.unanswered > 0 {
         line("  unanswered", account.unanswered, "");
     }
@@ -588,6 +664,9 @@ fn print(account: &Account) {
     }
     if let Some(gifts) = &account.gifts {
         gifts.print();
+    }
+    if let Some(moderation) = &account.moderation {
+        moderation.print();
     }
     println!("{:.1} s, {} viewer connections", account.seconds, account.viewer_connections);
     if account.closes {

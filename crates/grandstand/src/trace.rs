@@ -12,6 +12,7 @@
 
 pub mod bilibili;
 pub mod chat_jsonl;
+pub mod eventsub;
 pub mod irc;
 mod money;
 pub mod niconico;
@@ -19,7 +20,7 @@ pub mod openfootball;
 pub mod tiktok;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use grandstand_core::text::{NAME_BYTES_MAX, NAME_CLUSTERS_MAX, check_name};
@@ -38,6 +39,10 @@ pub const MALFORMED: &str = "malformed";
 pub(crate) const SUPERCHAT: &str = "superchat";
 /// The reason under which entries without any text are counted.
 pub const NO_TEXT: &str = "no text";
+/// Of deletions whose target was said before the recording began, or somewhere else.
+pub(crate) const NOT_HELD: &str = "a deletion of what the recording does not hold";
+/// What stands for a comment of which the recording says only that it was held for review: a phrase for a server's list.
+pub const HELD_TEXT: &str = "held for review";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
@@ -47,6 +52,7 @@ pub enum Format {
     Bilibili,
     Niconico,
     Tiktok,
+    TwitchEventsub,
     Openfootball,
 }
 
@@ -59,6 +65,7 @@ impl Format {
             Format::Bilibili => "bilibili-xml",
             Format::Niconico => "niconico-jsonl",
             Format::Tiktok => "tiktok-jsonl",
+            Format::TwitchEventsub => "twitch-eventsub",
             Format::Openfootball => "openfootball-json",
         }
     }
@@ -93,6 +100,7 @@ pub enum Act {
     Comment(Comment),
     Score(Score),
     Gift(Gift),
+    Moderate(Deed),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -100,6 +108,32 @@ pub struct Comment {
     pub author: Author,
     /// As recorded; the server's text rule judges it.
     pub text: String,
+    /// What the recording calls it, where something later may speak of it.
+    pub id: Option<String>,
+}
+
+/// What was done to comments, users and the room. Users are [`Author::id`]s.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Deed {
+    /// The comment of this id, which was said before.
+    Retract(String),
+    RetractUser(String),
+    RetractAll,
+    /// For good without `seconds`.
+    Ban { user: String, seconds: Option<u64> },
+    Unban(String),
+    SlowMode(u32),
+    /// A room's setting, as `PUT` takes it.
+    Put { member: &'static str, value: serde_json::Value },
+    Hold(Hold),
+    /// A word on what was held under this id.
+    Decide { id: String, approve: bool },
+}
+
+/// A comment that was held for review; [`HELD_TEXT`] where the recording does not say what it was.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Hold {
+    pub said: Comment,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -141,7 +175,7 @@ pub struct Score {
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     #[error(
-        "not a recording this tool reads (Twitch IRC, chat-downloader JSON Lines, Twitch VOD JSON Lines, Bilibili XML, Niconico JSON Lines, TikTok JSON Lines, openfootball JSON)"
+        "not a recording this tool reads (Twitch IRC, chat-downloader JSON Lines, Twitch VOD JSON Lines, Bilibili XML, Niconico JSON Lines, TikTok JSON Lines, Twitch EventSub JSON Lines, openfootball JSON)"
     )]
     UnknownFormat,
     #[error("the file holds nothing")]
@@ -157,6 +191,7 @@ pub fn read(bytes: &[u8]) -> Result<Trace, Fault> {
         Format::Bilibili => Ok(bilibili::read(bytes)),
         Format::Niconico => Ok(niconico::read(bytes)),
         Format::Tiktok => Ok(tiktok::read(bytes)),
+        Format::TwitchEventsub => Ok(eventsub::read(bytes)),
         Format::Openfootball => openfootball::read(bytes).ok_or(Fault::UnknownFormat),
         format @ (Format::ChatJsonl | Format::TwitchVod) => Ok(chat_jsonl::read(bytes, format)),
     }
@@ -178,6 +213,9 @@ pub fn recognise(bytes: &[u8]) -> Result<Format, Fault> {
         let Ok(line) = line else { continue };
         if line.starts_with('{') {
             let Ok(row) = serde_json::from_str::<serde_json::Value>(line) else { continue };
+            if eventsub::recognise(&row) {
+                return Ok(Format::TwitchEventsub);
+            }
             if tiktok::recognise(&row) {
                 return Ok(Format::Tiktok);
             }
@@ -222,21 +260,43 @@ pub(crate) struct Rows {
     acts: Vec<(Option<i64>, u64, Act)>,
     derived: u64,
     skipped: BTreeMap<String, u64>,
+    /// What was said under an id of the recording.
+    said: BTreeSet<String>,
 }
 
 impl Rows {
     pub fn new() -> Rows {
-        Rows { read: 0, acts: Vec::new(), derived: 0, skipped: BTreeMap::new() }
+        Rows { read: 0, acts: Vec::new(), derived: 0, skipped: BTreeMap::new(), said: BTreeSet::new() }
     }
 
     /// `at_us`: microseconds on the recording's own clock; `None` keeps the time of the entry before.
     pub fn comment(&mut self, at_us: Option<i64>, author: Author, text: &str) {
+        self.comment_of(at_us, author, text, None);
+    }
+
+    /// `id`: what the recording calls it.
+    pub fn comment_of(&mut self, at_us: Option<i64>, author: Author, text: &str, id: Option<&str>) {
         let text = &*spoken(text);
         if text.trim().is_empty() {
             return self.skip(NO_TEXT);
         }
         self.read += 1;
-        self.acts.push((at_us, self.read, Act::Comment(Comment { author, text: text.to_owned() })));
+        let id = id.map(str::to_owned);
+        self.said.extend(id.clone());
+        self.acts.push((at_us, self.read, Act::Comment(Comment { author, text: text.to_owned(), id })));
+    }
+
+    pub fn deed(&mut self, at_us: Option<i64>, deed: Deed) {
+        self.read += 1;
+        self.acts.push((at_us, self.read, Act::Moderate(deed)));
+    }
+
+    /// One comment is taken back, if the recording has it.
+    pub fn retract(&mut self, at_us: Option<i64>, id: Option<&str>) {
+        match id.filter(|id| self.said.contains(*id)) {
+            Some(id) => self.deed(at_us, Deed::Retract(id.to_owned())),
+            None => self.skip(NOT_HELD),
+        }
     }
 
     /// `words`: what its giver said with it, a comment of its own.
@@ -246,7 +306,8 @@ impl Rows {
         self.acts.push((at_us, self.read, Act::Gift(gift)));
         if let Some(text) = words.map(spoken).filter(|text| !text.trim().is_empty()) {
             self.derived += 1;
-            self.acts.push((at_us, self.read, Act::Comment(Comment { author, text: text.into_owned() })));
+            let said = Comment { author, text: text.into_owned(), id: None };
+            self.acts.push((at_us, self.read, Act::Comment(said)));
         }
     }
 
@@ -404,7 +465,7 @@ mod tests {
         }
     }
 
-    fn samples() -> [(&'static [u8], Format); 7] {
+    fn samples() -> [(&'static [u8], Format); 8] {
         [
             (include_bytes!("../samples/twitch.irc"), Format::TwitchIrc),
             (include_bytes!("../samples/youtube.jsonl"), Format::ChatJsonl),
@@ -412,6 +473,7 @@ mod tests {
             (include_bytes!("../samples/bilibili.xml"), Format::Bilibili),
             (include_bytes!("../samples/niconico.jsonl"), Format::Niconico),
             (include_bytes!("../samples/tiktok.jsonl"), Format::Tiktok),
+            (include_bytes!("../samples/twitch_eventsub.jsonl"), Format::TwitchEventsub),
             (include_bytes!("../samples/openfootball.json"), Format::Openfootball),
         ]
     }
@@ -422,7 +484,7 @@ mod tests {
 mod recordings {
     use std::path::PathBuf;
 
-    use super::{Act, Fault, MALFORMED, read};
+    use super::{Act, Deed, Fault, MALFORMED, NOT_HELD, read};
 
     fn folder() -> Option<PathBuf> {
         let folder = std::env::var_os("GRANDSTAND_TRACES").filter(|v| !v.is_empty()).map(PathBuf::from);
@@ -433,9 +495,10 @@ mod recordings {
     }
 
     /// File, format, entries, comments among them.
-    const CHAT: [(&str, &str, u64, usize); 13] = [
+    const CHAT: [(&str, &str, u64, usize); 14] = [
         ("01_twitch_recent_nymn.irc", "twitch-irc", 800, 798),
         ("02_twitch_irc_zoo.irc", "twitch-irc", 337, 206),
+        ("03_twitch_eventsub_moderation.jsonl", "twitch-eventsub", 100, 6),
         ("04_twitch_spike_2020-12-09.jsonl", "chat-jsonl", 3341, 3317),
         ("05_youtube_premiere_2020-08-29.jsonl", "chat-jsonl", 7413, 7413),
         ("06_youtube_live_moderation_2020-12-04.jsonl", "chat-jsonl", 1773, 1699),
@@ -510,7 +573,7 @@ mod recordings {
             let trace = read(&std::fs::read(folder.join("chat").join(name)).expect(name)).expect(name);
             let broken = trace.steps.iter().filter_map(|step| match &step.act {
                 Act::Comment(said) => grandstand_core::text::check(&said.text).err(),
-                Act::Score(_) | Act::Gift(_) => None,
+                Act::Score(_) | Act::Gift(_) | Act::Moderate(_) => None,
             });
             let broken: Vec<_> = broken.collect();
             println!("{name}: {} of {comments} break it: {broken:?}", broken.len());
@@ -521,9 +584,30 @@ mod recordings {
     #[test]
     fn files_of_other_shapes_are_refused() {
         let Some(folder) = folder() else { return };
-        for name in ["chat/03_twitch_eventsub_moderation.jsonl", "sports/datafactory_events_trimmed.json"] {
-            let bytes = std::fs::read(folder.join(name)).expect(name);
-            assert!(matches!(read(&bytes), Err(Fault::UnknownFormat)), "{name}");
+        let name = "sports/datafactory_events_trimmed.json";
+        let bytes = std::fs::read(folder.join(name)).expect(name);
+        assert!(matches!(read(&bytes), Err(Fault::UnknownFormat)), "{name}");
+    }
+
+    /// Single deletions and those of an author, and what was held; of the deletions those whose comment is not in the recording.
+    #[test]
+    fn every_deletion_and_every_held_comment_of_the_recordings_is_a_deed() {
+        let Some(folder) = folder() else { return };
+        for (name, [one, of_author, held, unknown]) in [
+            ("06_youtube_live_moderation_2020-12-04.jsonl", [11, 36, 0, 25]),
+            ("08_youtube_live_ticker_delete_2020-12-06.jsonl", [0, 6, 84, 2]),
+        ] {
+            let trace = read(&std::fs::read(folder.join("chat").join(name)).expect(name)).expect(name);
+            let n = |is: fn(&Deed) -> bool| {
+                trace.steps.iter().filter(|step| matches!(&step.act, Act::Moderate(deed) if is(deed))).count()
+            };
+            let found = [
+                n(|deed| matches!(deed, Deed::Retract(_))),
+                n(|deed| matches!(deed, Deed::RetractUser(_))),
+                n(|deed| matches!(deed, Deed::Hold(_))),
+            ];
+            assert_eq!(found, [one, of_author, held], "{name}");
+            assert_eq!(trace.skipped.get(NOT_HELD).copied(), Some(unknown), "{name}");
         }
     }
 }

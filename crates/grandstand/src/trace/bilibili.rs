@@ -194,7 +194,7 @@ mod tests {
         let got = trace.steps.iter().map(|s| match &s.act {
             Act::Comment(c) => (s.at.as_millis(), c.text.as_str(), c.author.id.as_str()),
             Act::Gift(g) => (s.at.as_millis(), g.item.as_str(), g.author.id.as_str()),
-            Act::Score(_) => panic!("a comment"),
+            Act::Score(_) | Act::Moderate(_) => panic!("a comment"),
         });
         let got: Vec<_> = got.collect();
         assert_eq!(

@@ -6,7 +6,10 @@
 
 use serde_json::Value;
 
-use super::{Author, Format, Gift, MALFORMED, NO_TEXT, Order, Rows, SUPERCHAT, Trace, author, lines, money};
+use super::{
+    Author, Comment, Deed, Format, Gift, HELD_TEXT, Hold, MALFORMED, NO_TEXT, Order, Rows, SUPERCHAT, Trace, author,
+    lines, money,
+};
 
 pub(super) fn read(bytes: &[u8], format: Format) -> Trace {
     let mut rows = Rows::new();
@@ -27,7 +30,11 @@ fn downloader_row(rows: &mut Rows, row: &Value) {
     let action = text_of("action_type").unwrap_or("add_chat_item");
     let kind = text_of("message_type").unwrap_or("");
     if action.starts_with("mark_chat_item") {
-        return rows.skip("moderation");
+        let at_us = time_of(row);
+        return match (text_of("target_id"), text_of("author_id")) {
+            (None, Some(id)) => rows.deed(at_us, Deed::RetractUser(author("yt", Some(id), None, Vec::new(), 0).id)),
+            (id, _) => rows.retract(at_us, id),
+        };
     }
     let ticker = action == "add_live_chat_ticker_item" || row.get("ticker_duration").is_some();
     if let Some((currency, amount_micros)) = text_of("amount").and_then(money::parse) {
@@ -40,7 +47,9 @@ fn downloader_row(rows: &mut Rows, row: &Value) {
         return rows.skip("not a viewer's comment");
     }
     if kind == "placeholder_item" {
-        return rows.skip("placeholder held for review");
+        let by = author("yt", None, None, Vec::new(), rows.entry());
+        let said = Comment { author: by, text: HELD_TEXT.to_owned(), id: text_of("id").map(str::to_owned) };
+        return rows.deed(time_of(row), Deed::Hold(Hold { said }));
     }
     let at_us = time_of(row);
     let Some(text) = text_of("message") else {
@@ -49,7 +58,7 @@ fn downloader_row(rows: &mut Rows, row: &Value) {
     let platform = if row.get("author_id").is_some() || text_of("author").is_some() { "yt" } else { "chat" };
     let name = text_of("author").or_else(|| text_of("author_name"));
     let by = author(platform, text_of("author_id").or(name), name, badges(row), rows.entry());
-    rows.comment(at_us, by, text);
+    rows.comment_of(at_us, by, text, text_of("id"));
 }
 
 /// A paid message. YouTube shows it in the chat and in the ticker: two rows with one key, which the server counts once. Its
@@ -115,7 +124,7 @@ fn vod_row(rows: &mut Rows, row: &Value) {
 #[cfg(test)]
 mod tests {
     use super::{micros, read};
-    use crate::trace::{Act, Format};
+    use crate::trace::{Act, Deed, Format, HELD_TEXT};
 
     #[test]
     fn the_youtube_sample_reads_as_written() {
@@ -132,15 +141,12 @@ mod tests {
             .collect();
         assert_eq!(keys[0], keys[1], "the ticker's copy is the same purchase");
         assert_eq!(trace.steps[1].at.as_millis(), 2_250);
-        for (why, n) in [
-            ("malformed", 2),
-            ("moderation", 1),
-            ("placeholder held for review", 1),
-            ("no text", 2),
-            ("not a viewer's comment", 1),
-        ] {
+        for (why, n) in [("malformed", 2), ("no text", 2), ("not a viewer's comment", 1)] {
             assert_eq!(trace.skipped[why], n, "{why}");
         }
+        let deeds: Vec<_> =
+            trace.steps.iter().filter_map(|s| if let Act::Moderate(deed) = &s.act { Some(deed) } else { None }).collect();
+        assert!(matches!(deeds[..], [Deed::Hold(held), Deed::Retract(id)] if held.said.text == HELD_TEXT && id == "a2"));
     }
 
     #[test]
@@ -155,7 +161,7 @@ mod tests {
         let trace = read(include_bytes!("../../samples/twitch_vod.jsonl"), Format::TwitchVod);
         let texts = trace.steps.iter().map(|s| match &s.act {
             Act::Comment(c) => (s.at.as_secs(), c.text.as_str(), c.author.id.as_str()),
-            Act::Score(_) | Act::Gift(_) => panic!("a comment"),
+            Act::Score(_) | Act::Gift(_) | Act::Moderate(_) => panic!("a comment"),
         });
         let texts: Vec<_> = texts.collect();
         assert_eq!(texts, [(0, "hello from the start", "twitch:7001"), (12, "and a goal <3", "twitch:7002")]);

@@ -47,7 +47,7 @@ mod tests {
         let trace = read(include_bytes!("../../samples/niconico.jsonl"));
         let got = trace.steps.iter().map(|s| match &s.act {
             Act::Comment(c) => (s.at.as_millis(), c.text.as_str(), c.author.badges.len()),
-            Act::Score(_) | Act::Gift(_) => panic!("a comment"),
+            Act::Score(_) | Act::Gift(_) | Act::Moderate(_) => panic!("a comment"),
         });
         let got: Vec<_> = got.collect();
         assert_eq!(got, [(0, "はじまり", 0), (150, "8888", 1), (2_500, "二行\nあります", 0)]);
