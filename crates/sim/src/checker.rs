@@ -2,8 +2,10 @@
 //! is written here again, the short way.
 
 mod access;
+mod asks;
 mod bans;
 mod gifts;
+mod site;
 mod verdicts;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use grandstand_core::access::Access;
+use grandstand_core::banners::Site;
 use grandstand_core::ids::{EventId, Position, Pseq, Revision};
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::owner::answer::Fate;
@@ -70,7 +73,7 @@ pub fn check(
     storage: &[Arc<Record>],
     history: &[Line],
     finals: &BTreeMap<RoomId, Arc<Snapshot>>,
-    tokens: Option<&(Position, Access)>,
+    of_no_room: Option<&(Position, Access, Site)>,
     clocks_jump: bool,
 ) -> (Violations, Weight) {
     let log = read(storage);
@@ -82,8 +85,9 @@ pub fn check(
     verdicts::check(&log, history, &mut found);
     check_answers(&log, history, &mut found, &mut weight);
     check_viewers(&log, history, &mut found, &mut weight);
-    if let Some(tokens) = tokens {
-        access::check(&log.valid, tokens, &mut found);
+    if let Some((head, access, site)) = of_no_room {
+        access::check(&log.valid, (*head, access), &mut found);
+        site::check(&log.valid, *head, site, &mut found);
     }
     check_likes(&log, history, finals, &mut found, &mut weight);
     let tops = tops_at(&log, Position::new((1 << 53) - 1).expect("below the limit"));
@@ -126,6 +130,7 @@ fn check_log(log: &Log<'_>, clocks_jump: bool, found: &mut Violations) {
     let mut gifts: BTreeSet<(&RoomId, &Key)> = BTreeSet::new();
     let mut told = gifts::Told::default();
     let mut bans = bans::Bans::default();
+    let mut asks = asks::Asks::new(clocks_jump);
     let mut slow: BTreeMap<&RoomId, (u32, Wall)> = BTreeMap::new();
     let mut spoke: BTreeMap<(&RoomId, &UserId), Wall> = BTreeMap::new();
     for record in &log.valid {
@@ -138,6 +143,7 @@ fn check_log(log: &Log<'_>, clocks_jump: bool, found: &mut Violations) {
         told.take(record, found);
         bans.judge(record, found);
         bans.take(record);
+        asks.take(record, found);
         let Some(room) = &record.room else { continue };
         if let Some(n) = record.pseq {
             let last = pseq.insert(room, n).unwrap_or_default();
@@ -221,7 +227,12 @@ fn check_wide(log: &Log<'_>, found: &mut Violations, weight: &mut Weight) {
                     continue;
                 }
                 // What was held goes its own road, past the windows.
-                if record.held_id().is_some() {
+                if let Some(held_id) = record.held_id() {
+                    let held = log.by_id.get(&held_id);
+                    let taken = taken.get(room);
+                    if held.is_some_and(|held| taken.is_some_and(|taken| taken.holds(held, held_id, user))) {
+                        found.push(format!("I-11: {id:?} shows {held_id:?}, which was taken back"));
+                    }
                     continue;
                 }
                 let said = match &record.source {
@@ -474,6 +485,7 @@ fn check_viewers(log: &Log<'_>, history: &[Line], found: &mut Violations, weight
             }
             Seen::Asked(_) | Seen::Acked { .. } | Seen::Said { .. } | Seen::Decided { .. } | Seen::Refused(_) => {}
             Seen::Judged { .. } | Seen::MustGo(_) => {}
+            Seen::Looked { shot } => check_snapshot(log, shot, found),
             Seen::Liked { .. } | Seen::LikesAtRisk { .. } | Seen::Totals { .. } => {}
         }
     }

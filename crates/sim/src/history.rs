@@ -51,6 +51,10 @@ pub enum Seen {
         version: u32,
         verdict: Verdict,
     },
+    /// Somebody looks at the room right after something was taken back.
+    Looked {
+        shot: Arc<Snapshot>,
+    },
     /// At the very end: a block of it came to the owner that showed it and lives on.
     MustGo(EventId),
     /// A stream begins: `cursor` is what the client asked for, the rest is hello.

@@ -64,9 +64,9 @@ fn judge(options: &Options, print: bool) -> Outcome {
     let mut world = World::new(options, print);
     let trace = world.run();
     let clocks_jump = world.made.contains_key(&Fault::ClockJump);
-    let tokens = world.final_access();
+    let of_no_room = world.final_of_no_room();
     let (mut violations, mut weight) =
-        checker::check(&world.storage, &world.history, &world.final_tops(), tokens.as_ref(), clocks_jump);
+        checker::check(&world.storage, &world.history, &world.final_tops(), of_no_room.as_ref(), clocks_jump);
     violations.append(&mut world.broken);
     weight.slow = world.n_slow;
     weight.survived = world.survived;

@@ -56,10 +56,12 @@ pub enum Fault {
     PolicyFlip,
     /// The classifier flags, and rooms hold what is flagged.
     FlagVerdict,
+    /// What a room asks of comments, its pins, its state and its blackouts change, and its viewers report.
+    Rules,
 }
 
 impl Fault {
-    pub const ALL: [(Fault, &'static str); 28] = [
+    pub const ALL: [(Fault, &'static str); 29] = [
         (Fault::Crash, "crash"),
         (Fault::CrashBeforeWrite, "crash-before-write"),
         (Fault::CrashAfterWrite, "crash-after-write"),
@@ -88,6 +90,7 @@ impl Fault {
         (Fault::Outage, "outage"),
         (Fault::PolicyFlip, "policy-flip"),
         (Fault::FlagVerdict, "flag-verdict"),
+        (Fault::Rules, "rules"),
     ];
 
     pub fn name(self) -> &'static str {
@@ -120,6 +123,7 @@ impl Fault {
             Fault::Outage => 60,
             Fault::PolicyFlip => 250,
             Fault::FlagVerdict => 60,
+            Fault::Rules => 400,
         }
     }
 }
@@ -173,6 +177,7 @@ impl Options {
         let mut liking = Rng::new(self.seed ^ 0x6c69_6b65_7300_0000);
         let mut turning = Rng::new(self.seed ^ 0x666c_6970_7065_6472);
         let mut judging = Rng::new(self.seed ^ 0x6a75_6467_6500_0000);
+        let mut ruling = Rng::new(self.seed ^ 0x7275_6c65_7300_0000);
         let mut rates = Vec::new();
         for (fault, _) in Fault::ALL {
             let rng = match fault {
@@ -180,6 +185,7 @@ impl Options {
                 Fault::DoubleLikes => &mut liking,
                 Fault::Flip => &mut turning,
                 Fault::Outage | Fault::PolicyFlip | Fault::FlagVerdict => &mut judging,
+                Fault::Rules => &mut ruling,
                 _ => &mut rng,
             };
             let on = rng.chance(1, 2) || matches!(fault, Fault::Disconnect);

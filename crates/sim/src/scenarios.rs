@@ -16,10 +16,12 @@ pub struct Scenario {
 
 /// Every saved run, by name.
 const FILES: &[(&str, &str)] = &[
+    ("a-new-owner-with-something-to-say", include_str!("../scenarios/a-new-owner-with-something-to-say.txt")),
     ("overtaken-take-over", include_str!("../scenarios/overtaken-take-over.txt")),
     ("slow-mode-across-a-clock-jump", include_str!("../scenarios/slow-mode-across-a-clock-jump.txt")),
     ("slow-mode-and-a-comment-on-its-way", include_str!("../scenarios/slow-mode-and-a-comment-on-its-way.txt")),
     ("snapshot-before-any-event", include_str!("../scenarios/snapshot-before-any-event.txt")),
+    ("winners-in-a-narrow-rooms-gap", include_str!("../scenarios/winners-in-a-narrow-rooms-gap.txt")),
     ("zombie-with-nothing-to-write", include_str!("../scenarios/zombie-with-nothing-to-write.txt")),
 ];
 

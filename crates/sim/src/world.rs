@@ -8,7 +8,7 @@ mod gateway;
 mod likes;
 mod survive;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -719,6 +719,8 @@ impl World {
                 host.started = true;
                 batch.iter().for_each(|record| host.note(record.clone()));
                 host.owner.on_committed(now, wall);
+                self.look_at_what_is_left(process, &batch);
+                let host = &mut self.processes[process];
                 host.records_since_checkpoint += batch.len();
                 if host.records_since_checkpoint >= CHECKPOINT_EVERY {
                     host.records_since_checkpoint = 0;
@@ -732,6 +734,14 @@ impl World {
                 self.pump(process);
             }
         }
+    }
+
+    /// Rooms in which a batch took something back are looked at with its commit.
+    fn look_at_what_is_left(&mut self, process: ProcessIdx, batch: &[Arc<Record>]) {
+        let taken = batch.iter().filter(|record| matches!(record.body, Body::Retract(_)));
+        let rooms: BTreeSet<RoomId> = taken.filter_map(|record| record.room.clone()).collect();
+        let shots: Vec<Snapshot> = rooms.iter().filter_map(|room| self.processes[process].snapshot(room)).collect();
+        shots.into_iter().for_each(|shot| self.saw(Seen::Looked { shot: Arc::new(shot) }));
     }
 
     /// What was said is decided, once; what an owner before this one took is decided by either.

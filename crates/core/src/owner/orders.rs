@@ -147,6 +147,9 @@ impl Owner {
     pub(super) fn seal_pin_end(&self, draft: &mut Draft, at: usize) {
         let Some(view) = self.view_in(draft, at) else { return };
         let settings = view.settings.clone();
+        if planted(134) {
+            return;
+        }
         let end = RoomChange::from(Asks { end_pins: true, ..Asks::default() });
         let changed = self.change_room(draft, at, &settings, &end);
         assert!(changed.is_ok(), "a pin may always end");

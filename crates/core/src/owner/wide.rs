@@ -847,7 +847,7 @@ impl Owner {
     pub(super) fn retract_of(&self, draft: &Draft, at: usize, target: RetractTarget) -> (RetractTarget, bool) {
         let RetractTarget::Event(id) = target else { return (target, false) };
         let approved = self.view_in(draft, at).and_then(|view| view.approved.get(&id));
-        if let Some(event_id) = approved {
+        if let Some(event_id) = approved.filter(|_| !planted(135)) {
             return (RetractTarget::Event(*event_id), false);
         }
         let (won, is_raw) = self.slots[at].of_raw(id);

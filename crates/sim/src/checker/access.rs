@@ -14,10 +14,10 @@ use super::Violations;
 
 const LATE: Duration = Duration::from_secs(12 * 3_600);
 
-pub fn check(valid: &[&Arc<Record>], (head, known): &(Position, Access), found: &mut Violations) {
+pub fn check(valid: &[&Arc<Record>], (head, known): (Position, &Access), found: &mut Violations) {
     let mut said: BTreeMap<&Revoked, (Wall, Wall)> = BTreeMap::new();
     let (mut outage, mut ts) = (None, Wall(0));
-    for record in valid.iter().filter(|record| record.event_id().position() <= *head) {
+    for record in valid.iter().filter(|record| record.event_id().position() <= head) {
         ts = ts.max(record.ts);
         match &record.body {
             Body::Revoke(what, until) => drop(said.insert(what, (record.ts, *until))),

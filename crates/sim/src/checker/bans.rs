@@ -34,8 +34,13 @@ impl Bans {
         }
     }
 
-    /// A comment, said or shown, against the bans before it.
+    /// A comment, said or shown, or a report, against the bans before it.
     pub fn judge(&self, record: &Record, found: &mut Violations) {
+        if let (Body::Report(_), Some(room), Some(user)) = (&record.body, &record.room, &record.user)
+            && (self.rooms.contains_key(&(room.clone(), user.clone())) || self.site.contains_key(user))
+        {
+            found.push(format!("I-07: {user} is banned in {room} and reports at {:?}", record.event_id()));
+        }
         let (Body::Comment(Comment { shadowed, .. }), Some(room), Some(user)) =
             (&record.body, &record.room, &record.user)
         else {

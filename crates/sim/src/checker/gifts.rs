@@ -50,8 +50,13 @@ impl Told {
         let id = record.event_id();
         match (&record.room, &record.user, &record.body) {
             (Some(room), _, Body::Room(settings)) => {
-                let items = settings.banner_items.iter().map(|item| item.to_string()).collect();
+                // A room that may not be shown somewhere has no banners, and those that stand end.
+                let shown = settings.blackout_regions.is_empty();
+                let items = settings.banner_items.iter().filter(|_| shown).map(|item| item.to_string()).collect();
                 self.worth.insert(room.clone(), (items, settings.banner_rate));
+                for (_, _, until) in self.banners.iter_mut().filter(|(_, of, _)| !shown && of == room) {
+                    *until = (*until).min(record.ts);
+                }
             }
             (Some(room), Some(user), Body::Gift(gift)) => {
                 let key = (room.clone(), user.clone(), gift.item.to_string(), gift.currency.to_string());

@@ -43,6 +43,7 @@ pub(super) fn check(log: &Log<'_>, history: &[Line], found: &mut Violations) {
     let mut forces: BTreeMap<&RoomId, Force> = BTreeMap::new();
     let mut held: BTreeMap<EventId, &Arc<Record>> = BTreeMap::new();
     let mut approved: BTreeMap<EventId, EventId> = BTreeMap::new();
+    let mut shown_of: BTreeMap<EventId, EventId> = BTreeMap::new();
     let mut rows: BTreeSet<(&RoomId, &UserId, &ClientMsgId)> = BTreeSet::new();
     // Bans of the site raise the version of every room, of those to come too.
     let mut raised = 0;
@@ -103,13 +104,21 @@ pub(super) fn check(log: &Log<'_>, history: &[Line], found: &mut Violations) {
                 {
                     found.push(format!("I-09: {id:?} says that {held_id:?} is shown as {shown:?}"));
                 }
+                if let End::Approved(shown) = end {
+                    shown_of.insert(*held_id, *shown);
+                }
             }
             // A verdict of before does not hold after either: what was judged may be by whom, or what, was taken away.
             Body::Ban(_) => force.version += 1,
             Body::Retract(retract) => {
                 force.version += 1;
                 match &retract.target {
-                    RetractTarget::Event(target) => drop(must_go.remove(target)),
+                    RetractTarget::Event(target) => {
+                        must_go.remove(target);
+                        if let Some(shown) = shown_of.get(target) {
+                            found.push(format!("I-11: {id:?} takes back {target:?}, which viewers know as {shown:?}"));
+                        }
+                    }
                     RetractTarget::User(user) => must_go.retain(|id| {
                         *id > record.event_id() || log.by_id.get(id).is_some_and(|r| r.user.as_ref() != Some(user))
                     }),

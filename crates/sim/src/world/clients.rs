@@ -5,25 +5,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use grandstand_core::access::{Access, Revoked};
+use grandstand_core::banners::Site;
 use grandstand_core::ids::{EventId, Position, Revision};
 use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
 use grandstand_core::owner::answer::Answer;
-use grandstand_core::owner::command::{Command, GiftIn};
-use grandstand_core::record::{Ban, Gift, Policy, RetractTarget, ScoreKind, ScoreState};
+use grandstand_core::owner::command::{Command, GiftIn, ReportIn};
+use grandstand_core::record::{Ban, Gift, Policy, RetractTarget, RoomState, ScoreKind, ScoreState};
+use grandstand_core::regions::Region;
 use grandstand_core::reject::Code;
+use grandstand_core::reports::Report;
 use grandstand_core::revision::ScoreIn;
-use grandstand_core::rooms::RoomChange;
+use grandstand_core::rooms::{Asks, RoomChange};
 use grandstand_core::sampler::switch::Sampling;
 use grandstand_core::time::Mono;
 
 use crate::history::{Begun, ClientIdx, Seen, Snapshot, Wish};
-use crate::options::Fault;
+use crate::options::{Fault, Plan};
 use crate::process::ConnId;
 use crate::world::{ActorIdx, Down, Event, GatewayIdx, ProcessIdx, Up, World};
 
 const ROSE: &str = "rose";
 /// What is worth a banner in every room.
 pub const BANNER_ITEM: &str = "rocket";
+/// What makes a member; every third client is one.
+pub const MEMBER: &str = "sub";
 const CLIENT_EVERY: Duration = Duration::from_millis(100);
 /// A connection that says nothing for so long is given up.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
@@ -69,6 +74,10 @@ enum Role {
     Reviewer,
     /// Says what holds of tokens.
     Warden,
+    /// Changes what the room asks, its pins, its state and where it may be shown.
+    Keeper,
+    /// Reports what others said, in anybody's name.
+    Reporter,
 }
 
 pub struct Actor {
@@ -118,6 +127,8 @@ impl World {
             let judged = self.plan.moderated && (self.plan.has(Fault::PolicyFlip) || self.plan.has(Fault::FlagVerdict));
             let roles = [Role::Operator, Role::Scores, Role::Gifts].into_iter().chain(flips.then_some(Role::Sampler));
             let roles = roles.chain(judged.then_some(Role::Reviewer));
+            let rules = self.plan.has(Fault::Rules);
+            let roles = roles.chain([Role::Keeper, Role::Reporter].into_iter().filter(|_| rules));
             for role in roles {
                 self.actor(role, room.clone());
             }
@@ -213,7 +224,7 @@ impl World {
         if me.pending.is_none() && now >= me.next_comment && !self.healed {
             me.n_keys += 1;
             let key = name(ClientMsgId::parse(&format!("c{client}-{}", me.n_keys)));
-            let text: Arc<str> = format!("comment {} of client {client}", me.n_keys).into();
+            let text: Arc<str> = words(&self.plan, client, me.n_keys).into();
             let wish =
                 Wish::Comment { room: me.room.clone(), user: me.user.clone(), key: key.clone(), text: text.clone() };
             let known = self.acked.get(&me.room).and_then(|ids| ids.last()).copied();
@@ -291,8 +302,8 @@ impl World {
         let (room, user) = (me.room.clone(), me.user.clone());
         let Some(pending) = me.pending.as_mut().filter(|p| p.key == key) else {
             // An answer to something that is settled: still an observation.
-            let number = key.as_str().split('-').next_back().unwrap_or_default();
-            let text = format!("comment {number} of client {client}").into();
+            let number = key.as_str().split('-').next_back().and_then(|n| n.parse().ok()).unwrap_or_default();
+            let text = words(&self.plan, client, number).into();
             let wish = Wish::Comment { room, user, key, text };
             match answer {
                 Answer::Published { event_id, duplicate, .. } => {
@@ -472,6 +483,8 @@ impl World {
             Role::Reviewer => self.review(actor, room).map(|command| (command, None)),
             Role::Operator => self.order(actor, room, n).map(|command| (command, None)),
             Role::Warden => Some((warden(n), None)),
+            Role::Keeper => self.keep(room).map(|command| (command, None)),
+            Role::Reporter => self.report(room, n).map(|command| (command, None)),
             Role::Sampler => {
                 if !self.fault(Fault::Flip) {
                     return None;
@@ -510,6 +523,57 @@ impl World {
             room: Some(room),
         };
         (Command::Score(score), Some(wish))
+    }
+
+    /// One rule after another, and back soon: a room that takes nothing proves nothing.
+    fn keep(&mut self, room: RoomId) -> Option<Command> {
+        let process = self.current?;
+        if !self.fault(Fault::Rules) {
+            return None;
+        }
+        let (soon, draw) = (self.wall(process) + self.draw(500, 3_000), self.rng.below(9));
+        let last = self.acked.get(&room).and_then(|ids| ids.last()).copied();
+        let view = self.processes[process].owner.room(&room)?;
+        let settings = &view.settings;
+        let ask = |asks: Asks| RoomChange::from(asks);
+        let retract = |target| Command::Retract { room: room.clone(), target, reason: "rules".into() };
+        let is_shut = settings.emote_only || settings.members_only.is_some() || settings.state != RoomState::Live;
+        let change = match draw {
+            _ if is_shut && draw % 3 > 0 => RoomChange {
+                state: Some(RoomState::Live),
+                ..ask(Asks { emote_only: Some(false), members_only: Some(None), ..Asks::default() })
+            },
+            0 => ask(Asks { pin: Some((last?, Some(soon))), ..Asks::default() }),
+            1 | 2 => ask(Asks { unique_comment: Some(!settings.unique_comment), ..Asks::default() }),
+            3 => ask(Asks { emote_only: Some(!settings.emote_only), ..Asks::default() }),
+            4 => {
+                let badge = settings.members_only.is_none().then(|| MEMBER.into());
+                ask(Asks { members_only: Some(badge), ..Asks::default() })
+            }
+            5 => RoomChange { state: Some(RoomState::Settling), settle_seconds: Some(1), ..RoomChange::default() },
+            6 => {
+                let regions = if settings.blackout_regions.is_empty() { Region::parse("GB") } else { None };
+                RoomChange { blackout_regions: Some(regions.into_iter().collect()), ..RoomChange::default() }
+            }
+            // By the id it was held under, which moderators know it by.
+            7 => return view.approved.keys().next_back().map(|held| retract(RetractTarget::Event(*held))),
+            // While somebody else decides about it.
+            _ => {
+                let waits = view.held.values().next()?.user.clone()?;
+                return Some(retract(RetractTarget::User(waits)));
+            }
+        };
+        Some(Command::PutRoom { room, change: change.into(), if_version: None })
+    }
+
+    /// One of the last few, again and again.
+    fn report(&mut self, room: RoomId, n: u64) -> Option<Command> {
+        let someone = self.rng.below(self.clients.len() as u64) as usize;
+        let user = self.clients[someone].user.clone();
+        let ids = self.acked.get(&room)?;
+        let event = *ids.iter().rev().nth(n as usize % 3)?;
+        let report = Report { event, reason: "spam".into() };
+        Some(Command::Report(ReportIn { room, user, report }))
     }
 
     /// The oldest that waits first; they read the queue as a console shows it.
@@ -598,10 +662,10 @@ impl World {
         }
     }
 
-    /// What the newest process knows of tokens, and up to where it knows the log.
-    pub fn final_access(&self) -> Option<(Position, Access)> {
+    /// What the newest process knows of tokens and of the site, and up to where it knows the log.
+    pub fn final_of_no_room(&self) -> Option<(Position, Access, Site)> {
         let owner = &self.processes[self.current?].owner;
-        Some((owner.head(), owner.access().clone()))
+        Some((owner.head(), owner.access().clone(), owner.site().clone()))
     }
 
     /// The highest revision of each score event of a room, as the newest process knows it.
@@ -609,6 +673,17 @@ impl World {
         let Some(process) = self.current.map(|p| &self.processes[p]) else { return BTreeMap::new() };
         let rooms: Vec<RoomId> = process.owner.rooms().map(|view| view.room.clone()).collect();
         rooms.into_iter().filter_map(|room| Some((room.clone(), Arc::new(process.snapshot(&room)?)))).collect()
+    }
+}
+
+/// What a client says under its nth key. Where rooms ask things of comments some are emotes and some are said again; not where they
+/// are judged, because the classifier's opinions go by texts.
+fn words(plan: &Plan, client: ClientIdx, n: u64) -> String {
+    let varied = plan.has(Fault::Rules) && !plan.moderated;
+    match n % 5 {
+        1 if varied => format!(":client-{client}_{n}:"),
+        3 if varied => format!("again, says client {client}"),
+        _ => format!("comment {n} of client {client}"),
     }
 }
 

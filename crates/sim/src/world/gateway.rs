@@ -15,6 +15,7 @@ use grandstand_core::viewer::ring;
 use grandstand_core::viewer::session::{Action, Credential, Op, Session, Start};
 use grandstand_core::viewer::walk::{Limits, Step, Walk, is_late};
 
+use super::clients::MEMBER;
 use crate::history::{Begun, ClientIdx};
 use crate::options::Fault;
 use crate::process::{Asker, Conn, ConnId, State, entry, picked, reader};
@@ -355,8 +356,9 @@ impl World {
         match conn.session.on_op(Op::Publish { room: None }, now, &mut self.rng) {
             Action::Publish { room } => {
                 let user = self.clients[client].user.clone();
-                let author =
-                    Author { display: user.as_str().into(), user, badges: Arc::from([]), standing: Standing::Viewer };
+                let is_member = client.is_multiple_of(3) && self.plan.has(Fault::Rules);
+                let badges: Arc<[Arc<str>]> = is_member.then(|| Arc::from(MEMBER)).into_iter().collect();
+                let author = Author { display: user.as_str().into(), user, badges, standing: Standing::Viewer };
                 let publish = Publish { room, author, client_msg_id: key.clone(), text, reply_to };
                 match self.gateways[gateway].owner {
                     Some(process) if self.processes[process].state == State::Dead => {}
