@@ -443,6 +443,24 @@ def recovery() -> None:
     say("recovery", log_mb=size >> 20, start_to_ready_s=times, inside=fill.stdout.strip())
 
 
+def example(package: str, name: str, *args: str) -> dict:
+    """What an example of a package says in its one line of JSON."""
+    subprocess.run(["cargo", "build", "--profile", PROFILE, "-q", "-p", package, "--example", name], cwd=ROOT, check=True)
+    run = subprocess.run([str(BUILT / "examples" / name), *args], check=True, capture_output=True, text=True)
+    return json.loads(run.stdout)
+
+
+def admission() -> None:
+    """Nanoseconds of a publish at the owner's door by what becomes of it, and the memory of a million users that are known."""
+    users = round(1_000_000 * float(os.environ.get("BENCH_SCALE", "1")))
+    say("admission", **example("grandstand-core", "admission_rate", str(users)))
+
+
+def classifier() -> None:
+    """Nanoseconds of a comment in the built-in classifier with a list of five thousand entries."""
+    say("classifier", **example("grandstand-classifier", "judge_rate"))
+
+
 def build() -> None:
     """Cold and warm build of the main job, and the binary's size."""
     target = TARGET / "cold"
@@ -654,7 +672,7 @@ def scenarios() -> None:
         scenario(name)
 
 
-FIGURES = [memory, delivery, fanout, deflate, accept, slow, storm_short, storm, storm_tls, crowd, neighbours, idle, publish, latency, snapshot, recovery, http2, likes, likes_processes, peers, scenarios, build]
+FIGURES = [memory, delivery, fanout, deflate, accept, slow, storm_short, storm, storm_tls, crowd, neighbours, idle, publish, latency, snapshot, recovery, admission, classifier, http2, likes, likes_processes, peers, scenarios, build]
 
 
 def main(only: list[str]) -> None:
