@@ -547,12 +547,13 @@ fn a_room_is_told_how_it_is_sampled() {
 fn what_was_read_of_a_room_may_be_sent_back_and_changes_nothing() {
     let stand = development();
     let op = stand.token("op", &["region-ops"]);
-    let slow = json!({"title": "Final", "matches": ["m1"], "slow_mode_seconds": 30, "duration_ms": 600_000});
+    let slow = json!({"title": "Final", "matches": ["m1"], "slow_mode_seconds": 30, "duration_ms": 600_000,
+        "state": "settling", "settle_seconds": 600});
     stand.put(&op, "a", slow).ok();
     let read = stand.get_as(&op, "/admin/rooms/a");
     let tag = read.header("etag").to_owned();
     let read = read.ok();
-    assert!(read["until_ts"].is_string(), "{read}");
+    assert!(read["until_ts"].is_string() && read["settles_until_ts"].is_string(), "{read}");
     let sent_back = |change: Value, tag: Option<&str>| {
         let mut body = read.clone();
         body["justification"] = json!("a test");
@@ -577,6 +578,7 @@ fn what_was_read_of_a_room_may_be_sent_back_and_changes_nothing() {
         (json!({"room_id": "b"}), "room_id"),
         (json!({"until_ts": "2030-01-01T00:00:00.000Z"}), "duration_ms"),
         (json!({"until_ts": "soon"}), "until_ts"),
+        (json!({"settles_until_ts": "2030-01-01T00:00:00.000Z"}), "settle_seconds"),
         (json!({"version": "1"}), "version"),
     ] {
         let refused = sent_back(change, None);

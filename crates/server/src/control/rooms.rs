@@ -132,6 +132,12 @@ pub async fn put(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
         }
         change.slow_mode_seconds = None;
     }
+    if let Some(until) = fields.object.given("settles_until_ts").and_then(Value::as_str).and_then(stamp::parse)
+        && control.settings(&room).await?.settles_until != Some(until)
+    {
+        let rule = "settles_until_ts is given by the server: use settle_seconds";
+        return Err(Problem::new(ErrorCode::BadField, rule));
+    }
     let actor = who.expect("nobody else may moderate");
     let command = Command::PutRoom { room: room.clone(), change: change.into(), if_version };
     match control.operate(&actor, "put room", &room, &justification, command).await? {
@@ -205,7 +211,9 @@ fn read_change(fields: &mut Fields<'_>, names: &[String]) -> Result<RoomChange, 
         );
     }
     fields.get("version", "must be the version that was read", Value::as_u64);
-    fields.get("until_ts", "must be the time that was read", |v| v.as_str().and_then(stamp::parse));
+    for end in ["until_ts", "settles_until_ts"] {
+        fields.get(end, "must be the time that was read", |v| v.as_str().and_then(stamp::parse));
+    }
     let text = |v: &Value<'_>| v.as_str().map(std::sync::Arc::from);
     let most = u32::MAX;
     let change =
