@@ -30,6 +30,7 @@ mod sampled;
 mod scenarios;
 mod signals;
 mod splice;
+mod states;
 mod storm;
 mod support;
 mod tls;
