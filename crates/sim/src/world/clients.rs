@@ -532,7 +532,7 @@ impl World {
             return None;
         }
         let (soon, draw) = (self.wall(process) + self.draw(500, 3_000), self.rng.below(9));
-        let last = self.acked.get(&room).and_then(|ids| ids.last()).copied();
+        let (last, likes) = (self.acked.get(&room).and_then(|ids| ids.last()).copied(), self.likes());
         let view = self.processes[process].owner.room(&room)?;
         let settings = &view.settings;
         let ask = |asks: Asks| RoomChange::from(asks);
@@ -550,7 +550,8 @@ impl World {
                 let badge = settings.members_only.is_none().then(|| MEMBER.into());
                 ask(Asks { members_only: Some(badge), ..Asks::default() })
             }
-            5 => RoomChange { state: Some(RoomState::Settling), settle_seconds: Some(1), ..RoomChange::default() },
+            // Not where people like: what a closed room does not count would be missing.
+            5 if !likes => RoomChange { state: Some(RoomState::Settling), settle_seconds: Some(1), ..RoomChange::default() },
             6 => {
                 let regions = if settings.blackout_regions.is_empty() { Region::parse("GB") } else { None };
                 RoomChange { blackout_regions: Some(regions.into_iter().collect()), ..RoomChange::default() }

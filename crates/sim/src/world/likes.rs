@@ -15,7 +15,7 @@ use crate::world::{Down, Event, GatewayIdx, ProcessIdx, Up, World};
 
 impl World {
     /// Whether people of this run like.
-    fn likes(&self) -> bool {
+    pub(super) fn likes(&self) -> bool {
         self.plan.rates.iter().any(|(fault, _)| *fault == Fault::DoubleLikes)
     }
 
