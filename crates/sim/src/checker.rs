@@ -730,7 +730,13 @@ fn check_snapshot(log: &Log<'_>, shot: &Snapshot, found: &mut Violations) {
     for comment in &shot.recent {
         let id = comment.event_id();
         let said = comment.source.as_ref().map_or(id, |source| source.id);
-        if comment.user.as_ref().is_some_and(|user| taken.holds(comment, said, user)) {
+        // What was held was said when it was held: a purge between that and its approval did not reach back to it.
+        let held = comment.held_id().and_then(|held| log.by_id.get(&held));
+        let is_taken = |user: &UserId| match held {
+            Some(held) => taken.events.contains(&id) || taken.holds(held, said, user),
+            None => taken.holds(comment, said, user),
+        };
+        if comment.user.as_ref().is_some_and(is_taken) {
             found.push(format!("I-11: a snapshot shows {id:?}, which was retracted"));
         }
         if !log.by_id.get(&id).is_some_and(|record| ***record == **comment) {
