@@ -9,7 +9,8 @@ use grandstand_classifier::{Links, Lists, Rules, Words};
 const ENTRIES: usize = 5_000;
 const CALLS: usize = 200_000;
 
-const PLAIN: &str = "a comment of one hundred bytes, as a viewer of a lively room might write it after the first goal, or so";
+const PLAIN: &str =
+    "a comment of one hundred bytes, as a viewer of a lively room might write it after the first goal, or so";
 const DISGUISED: &str = "w0w th1s is s0 cl0se to a g.o.a.l, ｗｈａｔ a n1ght, ñever séen anythïng l1ke 1t";
 const SHORT: &str = "GOOOOOAAL!!";
 

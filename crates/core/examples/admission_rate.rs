@@ -21,11 +21,13 @@ const BATCH: usize = 512;
 const ROUNDS: usize = 400;
 
 fn main() {
-    let users: usize = std::env::args().nth(1).map_or(1_000_000, |n| n.parse().expect("how many users are to be known"));
+    let users: usize =
+        std::env::args().nth(1).map_or(1_000_000, |n| n.parse().expect("how many users are to be known"));
     let mut door = Door::new();
     let room = room();
     let mut accepted = door.owner(RoomChange { rate: Some(100_000), user_rate: Some(1_000), ..RoomChange::default() });
-    let accepted_ns = door.time(&mut accepted, |n| publish(&room, n % 20_000, n), |a| matches!(a, Answer::Published { .. }));
+    let accepted_ns =
+        door.time(&mut accepted, |n| publish(&room, n % 20_000, n), |a| matches!(a, Answer::Published { .. }));
     // All that a room may ask: that nothing is said twice is looked up among what the user said in the last ten minutes.
     let asks = Asks { unique_comment: Some(true), members_only: Some(Some("sub".into())), ..Asks::default() };
     let change = RoomChange { rate: Some(100_000), user_rate: Some(1_000), ..asks.into() };

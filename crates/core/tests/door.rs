@@ -471,11 +471,7 @@ fn a_pin_ends_by_itself_and_viewers_are_told() {
 #[test]
 fn a_settling_room_closes_by_itself_on_log_time_and_viewers_are_told() {
     let mut door = Door::plain();
-    door.put(RoomChange {
-        state: Some(RoomState::Settling),
-        settle_seconds: Some(600),
-        ..RoomChange::default()
-    });
+    door.put(RoomChange { state: Some(RoomState::Settling), settle_seconds: Some(600), ..RoomChange::default() });
     id(&door.say("u", "k1"));
     // An owner that was not there when it began knows the end from the room's checkpoint.
     let (log, rooms) = door.owner.take_checkpoint();

@@ -560,7 +560,8 @@ async fn settle(account: &mut Account, answers: &[Answered], seen: &Shared, clos
         let hidden = ids.iter().filter(|(id, ..)| id.is_some_and(|id| closed.hidden.contains(&id)));
         hidden.filter(|(id, ..)| !is_given(s, id)).count() as u64
     };
-    let owed = |s: &Seen| closed.approved.iter().filter(|id| !closed.hidden.contains(id) && !s.at.contains_key(id)).count();
+    let owed =
+        |s: &Seen| closed.approved.iter().filter(|id| !closed.hidden.contains(id) && !s.at.contains_key(id)).count();
     wait_for(seen, QUIET, |s| {
         let delivered = ids.iter().filter(|(id, _, _)| is_given(s, id)).count() as u64;
         delivered + s.skipped + gone(s) >= due && owed(s) == 0 || s.failed.is_some()

@@ -120,14 +120,23 @@ pub enum Deed {
     RetractUser(String),
     RetractAll,
     /// For good without `seconds`.
-    Ban { user: String, seconds: Option<u64> },
+    Ban {
+        user: String,
+        seconds: Option<u64>,
+    },
     Unban(String),
     SlowMode(u32),
     /// A room's setting, as `PUT` takes it.
-    Put { member: &'static str, value: serde_json::Value },
+    Put {
+        member: &'static str,
+        value: serde_json::Value,
+    },
     Hold(Hold),
     /// A word on what was held under this id.
-    Decide { id: String, approve: bool },
+    Decide {
+        id: String,
+        approve: bool,
+    },
 }
 
 /// A comment that was held for review; [`HELD_TEXT`] where the recording does not say what it was.
@@ -607,7 +616,7 @@ mod recordings {
                 n(|deed| matches!(deed, Deed::Hold(_))),
             ];
             assert_eq!(found, [one, of_author, held], "{name}");
-            assert_eq!(trace.skipped.get(NOT_HELD).copied(), Some(unknown), "{name}");
+            assert_eq!(trace.skipped.get(NOT_HELD).copied(), Some(unknown as u64), "{name}");
         }
     }
 }

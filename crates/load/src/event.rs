@@ -250,9 +250,7 @@ mod tests {
             r#"{"type":"banner","banner_id":"219558728171551","body":"l 77","until_ts":"2026-05-17T20:15:03.122Z"}"#,
         );
         assert_eq!(up[0], Event { kind: Kind::Banner, id: 219_558_728_171_551, pseq: 0, sent_us: 77 });
-        let down = events(
-            r#"{"type":"banner","banner_id":"2","until_ts":"2026-05-17T20:15:03.122Z","ended":true}"#,
-        );
+        let down = events(r#"{"type":"banner","banner_id":"2","until_ts":"2026-05-17T20:15:03.122Z","ended":true}"#);
         assert_eq!(down[0].kind, Kind::Other);
     }
 

@@ -320,16 +320,17 @@ mod tests {
 
     #[test]
     fn what_is_kept_of_a_room_is_read_by_those_who_look_after_it_wherever_they_sit() {
-        let may = |who: Option<&Identity>, of: Option<&str>| {
-            permit::may_review(who, of.map(room).as_ref()).map(|_| ())
-        };
+        let may = |who: Option<&Identity>, of: Option<&str>| permit::may_review(who, of.map(room).as_ref()).map(|_| ());
         let moderator = who("m", &[Role::RoomMod], Some(&["a"]));
         let backend = who("b", &[Role::Backend], Some(&["a"]));
         let admin = who("o", &[Role::Admin], None);
         for reader in [&moderator, &backend, &admin] {
             assert_eq!(may(Some(reader), Some("a")), Ok(()));
         }
-        assert_eq!((may(Some(&moderator), Some("b")), may(Some(&backend), None)), (Err(Denied::NotAllowed), Err(Denied::NotAllowed)));
+        assert_eq!(
+            (may(Some(&moderator), Some("b")), may(Some(&backend), None)),
+            (Err(Denied::NotAllowed), Err(Denied::NotAllowed))
+        );
         assert_eq!((may(Some(&admin), None), may(None, Some("a"))), (Ok(()), Err(Denied::NeedsToken)));
         assert_eq!(may(Some(&who("u", &[Role::Publisher], None)), Some("a")), Err(Denied::NotAllowed));
     }

@@ -586,10 +586,7 @@ impl Owner {
         if policy.judges_first() && ruling.verdict == Verdict::Unjudged {
             return false;
         }
-        if strict
-            && (ruling.verdict != Verdict::Allow && !planted(71)
-                || *policy_version != version && !planted(72))
-        {
+        if strict && (ruling.verdict != Verdict::Allow && !planted(71) || *policy_version != version && !planted(72)) {
             return false;
         }
         let Body::Comment(comment) = &raw.body else { return false };

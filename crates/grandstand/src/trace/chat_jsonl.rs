@@ -144,9 +144,14 @@ mod tests {
         for (why, n) in [("malformed", 2), ("no text", 2), ("not a viewer's comment", 1)] {
             assert_eq!(trace.skipped[why], n, "{why}");
         }
-        let deeds: Vec<_> =
-            trace.steps.iter().filter_map(|s| if let Act::Moderate(deed) = &s.act { Some(deed) } else { None }).collect();
-        assert!(matches!(deeds[..], [Deed::Hold(held), Deed::Retract(id)] if held.said.text == HELD_TEXT && id == "a2"));
+        let deeds: Vec<_> = trace
+            .steps
+            .iter()
+            .filter_map(|s| if let Act::Moderate(deed) = &s.act { Some(deed) } else { None })
+            .collect();
+        assert!(
+            matches!(deeds[..], [Deed::Hold(held), Deed::Retract(id)] if held.said.text == HELD_TEXT && id == "a2")
+        );
     }
 
     #[test]

@@ -106,10 +106,15 @@ mod tests {
     #[test]
     fn the_sample_reads_as_written() {
         let trace = read(include_bytes!("../../samples/twitch_eventsub.jsonl"));
-        let deeds: Vec<&Deed> =
-            trace.steps.iter().filter_map(|s| if let Act::Moderate(deed) = &s.act { Some(deed) } else { None }).collect();
+        let deeds: Vec<&Deed> = trace
+            .steps
+            .iter()
+            .filter_map(|s| if let Act::Moderate(deed) = &s.act { Some(deed) } else { None })
+            .collect();
         assert_eq!(deeds.len(), 9);
-        assert!(matches!(deeds[0], Deed::Hold(hold) if hold.said.text == "rude word" && hold.said.author.id == "twitch:7"));
+        assert!(
+            matches!(deeds[0], Deed::Hold(hold) if hold.said.text == "rude word" && hold.said.author.id == "twitch:7")
+        );
         assert_eq!(*deeds[1], Deed::Decide { id: "m-1".into(), approve: true });
         assert_eq!(*deeds[2], Deed::Ban { user: "twitch:8".into(), seconds: None });
         assert_eq!(*deeds[3], Deed::Ban { user: "twitch:8".into(), seconds: Some(600) });

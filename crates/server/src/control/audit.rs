@@ -248,11 +248,7 @@ struct Row {
     told: Value,
 }
 
-async fn log_rows(
-    control: &Shared,
-    mut asked: AuditAsked,
-    _permit: Permit,
-) -> Result<(Vec<Row>, Position), Problem> {
+async fn log_rows(control: &Shared, mut asked: AuditAsked, _permit: Permit) -> Result<(Vec<Row>, Position), Problem> {
     let started = clock::mono();
     let (limit, mut rows) = (asked.limit, Vec::new());
     while asked.before > Position::START && rows.len() < limit && clock::mono().since(started) < READ_FOR {

@@ -43,9 +43,7 @@ mod tests {
 
     use grandstand_core::ids::EventId;
     use grandstand_core::names::{ClientMsgId, UserId};
-    use grandstand_core::record::{
-        Ban, Body, Comment, Config, End, HeldEnd, Retract, RetractTarget, Room,
-    };
+    use grandstand_core::record::{Ban, Body, Comment, Config, End, HeldEnd, Retract, RetractTarget, Room};
     use grandstand_core::time::Wall;
 
     use super::{Part, part_of};

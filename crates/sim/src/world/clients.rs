@@ -551,7 +551,9 @@ impl World {
                 ask(Asks { members_only: Some(badge), ..Asks::default() })
             }
             // Not where people like: what a closed room does not count would be missing.
-            5 if !likes => RoomChange { state: Some(RoomState::Settling), settle_seconds: Some(1), ..RoomChange::default() },
+            5 if !likes => {
+                RoomChange { state: Some(RoomState::Settling), settle_seconds: Some(1), ..RoomChange::default() }
+            }
             6 => {
                 let regions = if settings.blackout_regions.is_empty() { Region::parse("GB") } else { None };
                 RoomChange { blackout_regions: Some(regions.into_iter().collect()), ..RoomChange::default() }
