@@ -22,7 +22,7 @@ fn a_settling_room_tells_its_viewers_that_it_closes_and_does_so_across_a_restart
         // It settles while nobody is there to close it.
         server.put_room("second", &ops, json!({"settle_seconds": 2, "state": "settling"}));
         server.published("second", &backend, "k1", "the last word");
-        server.kill();
+        server.stop();
         server.restart();
         let ops = server.token("ops", &["region-ops"]);
         let state = |room: &str| {

@@ -20,7 +20,7 @@ fn hang(stage: &Stage, numbers: &[u64]) {
     let until = Wall(clock::wall().0 + 600_000);
     let one = |n: &u64| {
         let id = EventId::at(Epoch::new(1).unwrap(), Seq::new(*n).unwrap());
-        let json = json!({"type": "banner", "banner_id": n.to_string()}).to_string().into_bytes();
+        let json = json!({"type": "banner", "banner_id": id.value().to_string()}).to_string().into_bytes();
         Arc::new(SiteBanner { id, ts: clock::wall(), until, json: json.into() })
     };
     let list = SiteList { as_of: clock::wall(), banners: numbers.iter().map(one).collect(), ..SiteList::default() };
@@ -32,7 +32,7 @@ fn polled(http: &mut Http, since: u64, timeout: u32) -> (Vec<String>, u64) {
     http.get(&format!("/v1/rooms/a/poll?since={since}&timeout={timeout}&tab=1"), "");
     let answer = http.answer().json();
     let name = |e: &Value| match e["banner_id"].as_str() {
-        Some(id) => format!("banner {id}"),
+        Some(id) => format!("banner {}", EventId::new(id.parse().unwrap()).unwrap().seq().value()),
         None => e["type"].as_str().unwrap().to_owned(),
     };
     let events = answer["events"].as_array().unwrap().iter().filter(|e| e["type"] != "counters").map(name).collect();
