@@ -355,9 +355,12 @@ def server_polls(server: Server) -> float:
 
 def prometheus_reads_what_we_wrote(server: Server) -> None:
     subprocess.run(["promtool", "check", "rules", str(DEPLOY / "prometheus/alerts.yml")], check=True, stdout=subprocess.DEVNULL)
+    # What pages at which figures, and what does not.
+    tried = subprocess.run(["promtool", "test", "rules", str(DEPLOY / "prometheus/alerts_test.yml")], text=True, capture_output=True)
+    assert tried.returncode == 0, tried.stdout + tried.stderr
     checked = subprocess.run(["promtool", "check", "metrics"], input=metrics(server), text=True, capture_output=True)
     assert checked.returncode == 0 and not checked.stderr.strip(), checked.stdout + checked.stderr
-    print("   promtool: the rules and the metrics are as they should be")
+    print("   promtool: the rules page when they should, and the metrics are as they should be")
 
 
 async def run(binary: str) -> None:
