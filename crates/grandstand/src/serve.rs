@@ -78,27 +78,28 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Ok(config) => config,
         Err(faults) => return Ok(settings::tell(&faults)),
     };
+    // Before they are compared, and for those that a supervisor starts: they have what it has.
+    kernel::raise_descriptors();
+    // A supervisor says it for all of its processes.
+    if args.share.is_none() {
+        warn(&config, args.gateways);
+    }
     if let Some(n) = args.gateways {
         return processes::supervise(args, &config, n);
     }
     log_to_stderr(&config)?;
-    kernel::raise_descriptors();
-    // A supervisor has said it for all of its processes.
-    if args.share.is_none() {
-        warn(&config);
-    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(serve(config, args.share.unwrap_or(Share::All)))
 }
 
 /// What an operator must know. Not by the log: no filter hides it.
-fn warn(config: &Config) {
+fn warn(config: &Config, gateways: Option<u8>) {
     for warning in config.warnings() {
         eprintln!("warning: {warning}");
     }
     // A laptop in development mode is not to hold ten thousand viewers.
     if !config.development || config.connections_max.is_some() {
-        for limit in kernel::limits(config.connections_max).iter().filter(|limit| limit.is_too_low()) {
+        for limit in kernel::limits(config.connections_max, gateways).iter().filter(|limit| limit.is_too_low()) {
             eprintln!("warning: {limit} (docs/operate/sizing.md)");
         }
     }

@@ -1,6 +1,6 @@
 //! What the kernel allows this process, held against what it needs: asked once, at start.
 //!
-//! A limit that is too low shows late and elsewhere: viewers that wait unaccepted on the night that matters. So it is named
+//! A limit that is too low shows late and elsewhere: viewers that are turned away on the night that matters. So it is named
 //! while somebody watches. Nothing here changes a setting; docs/operate/sizing.md has each with its reason.
 
 use std::fs;
@@ -78,10 +78,12 @@ fn taken_from(stat: &str, ticks_per_second: u64, page: u64) -> Taken {
     }
 }
 
-/// The limits as they are now. What this kernel does not have or tell is left out.
-pub fn limits(connections_max: Option<u32>) -> Vec<Limit> {
+/// The limits as they are now, of a server whose connections are shared out among `gateways` processes beside the one with the
+/// log; `None`: all is one process. What this kernel does not have or tell is left out.
+pub fn limits(connections_max: Option<u32>, gateways: Option<u8>) -> Vec<Limit> {
     limits_from(
         connections_max.map_or(CONNECTIONS, u64::from),
+        gateways,
         getrlimit(Resource::Nofile).current,
         Path::new("/proc/sys"),
     )
@@ -94,11 +96,13 @@ pub fn raise_descriptors() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-fn limits_from(connections: u64, nofile: Option<u64>, sys: &Path) -> Vec<Limit> {
+fn limits_from(connections: u64, gateways: Option<u8>, nofile: Option<u64>, sys: &Path) -> Vec<Limit> {
     let nth =
         |name: &str, n: usize| fs::read_to_string(sys.join(name)).ok()?.split_whitespace().nth(n)?.parse::<u64>().ok();
     let number = |name: &str| nth(name, 0);
-    let descriptors = connections + DESCRIPTORS_BESIDE;
+    // Each gateway process holds its share of the connections; the one with the log holds none, and has files like the others.
+    let (holders, processes) = gateways.map_or((1, 1), |n| (u64::from(n.max(1)), u64::from(n) + 1));
+    let descriptors = connections.div_ceil(holders) + DESCRIPTORS_BESIDE;
     // With cookies the listener's own backlog is the limit; without them the kernel drops strangers at three quarters of this.
     let syn_backlog = match number("net/ipv4/tcp_syncookies") {
         Some(0) => (u64::from(BACKLOG) * 4).div_ceil(3),
@@ -110,9 +114,14 @@ fn limits_from(connections: u64, nofile: Option<u64>, sys: &Path) -> Vec<Limit> 
             "LimitNOFILE",
             Some(nofile.unwrap_or(u64::MAX)),
             descriptors,
-            "each viewer is one descriptor, who is over it waits unaccepted",
+            "each viewer of a process is one descriptor, who is over it is refused",
         ),
-        ("fs.file-max", number("fs/file-max"), descriptors, "descriptors of the whole machine"),
+        (
+            "fs.file-max",
+            number("fs/file-max"),
+            connections + DESCRIPTORS_BESIDE * processes,
+            "descriptors of the whole machine",
+        ),
         (
             "net.core.somaxconn",
             number("net/core/somaxconn"),
@@ -186,31 +195,43 @@ mod tests {
         put("net/core/somaxconn", "128\n");
         put("net/core/wmem_max", "212992\n");
         put("net/ipv4/tcp_mem", "18\t25\t19999\n");
-        let all = limits_from(10_000, Some(1_024), sys.path());
+        let all = limits_from(10_000, None, Some(1_024), sys.path());
         let low = |all: &[Limit]| all.iter().filter(|l| l.is_too_low()).map(|l| l.name).collect::<Vec<_>>();
         assert_eq!(all.len(), 4);
         assert_eq!(low(&all), ["LimitNOFILE", "net.core.somaxconn", "net.ipv4.tcp_mem (max, pages)"]);
         assert!(all[0].to_string().starts_with("LimitNOFILE is 1024, 10512 are needed: "), "{}", all[0]);
         put("net/core/somaxconn", "4096\n");
         put("net/ipv4/tcp_mem", "18\t25\t20000\n");
-        assert_eq!(low(&limits_from(10_000, Some(10_512), sys.path())), [""; 0]);
+        assert_eq!(low(&limits_from(10_000, None, Some(10_512), sys.path())), [""; 0]);
         put("net/core/netdev_max_backlog", "1000\n");
         put("net/netfilter/nf_conntrack_max", "19999\n");
         let both = ["net.core.netdev_max_backlog", "net.netfilter.nf_conntrack_max"];
-        assert_eq!(low(&limits_from(10_000, Some(10_512), sys.path())), both);
-        assert_eq!(low(&limits_from(1_000, Some(10_512), sys.path())), [""; 0], "few viewers need little");
+        assert_eq!(low(&limits_from(10_000, None, Some(10_512), sys.path())), both);
+        assert_eq!(low(&limits_from(1_000, None, Some(10_512), sys.path())), [""; 0], "few viewers need little");
         put("net/ipv4/tcp_max_syn_backlog", "4096\n");
         put("net/ipv4/tcp_syncookies", "1\n");
-        assert_eq!(low(&limits_from(1_000, Some(10_512), sys.path())), [""; 0], "cookies stand in for the queue");
+        assert_eq!(low(&limits_from(1_000, None, Some(10_512), sys.path())), [""; 0], "cookies stand in for the queue");
         put("net/ipv4/tcp_syncookies", "0\n");
-        let all = limits_from(1_000, Some(10_512), sys.path());
+        let all = limits_from(1_000, None, Some(10_512), sys.path());
         assert_eq!(low(&all), ["net.ipv4.tcp_max_syn_backlog"]);
         assert_eq!(all.iter().find(|l| l.is_too_low()).unwrap().needs, 5_462);
-        assert!(!limits_from(1 << 40, None, sys.path())[0].is_too_low(), "no limit at all is enough");
+        assert!(!limits_from(1 << 40, None, None, sys.path())[0].is_too_low(), "no limit at all is enough");
+    }
+
+    #[test]
+    fn several_processes_need_descriptors_for_their_share_and_the_machine_for_all_of_them() {
+        let sys = tempfile::tempdir().unwrap();
+        fs::create_dir(sys.path().join("fs")).unwrap();
+        fs::write(sys.path().join("fs/file-max"), "1\n").unwrap();
+        let needs = |gateways| limits_from(10_000, gateways, Some(1), sys.path()).iter().map(|l| l.needs).collect::<Vec<_>>();
+        assert_eq!(needs(None), [10_512, 10_512]);
+        assert_eq!(needs(Some(1)), [10_512, 11_024]);
+        assert_eq!(needs(Some(4)), [3_012, 12_560]);
+        assert_eq!(needs(Some(3)), [3_334 + 512, 12_048], "the larger share");
     }
 
     #[test]
     fn this_machine_tells_its_limits() {
-        assert!(limits(Some(1)).iter().any(|l| l.name == "LimitNOFILE" && l.has > 0));
+        assert!(limits(Some(1), None).iter().any(|l| l.name == "LimitNOFILE" && l.has > 0));
     }
 }

@@ -80,7 +80,6 @@ struct Stage {
 const SHARD: usize = 0;
 
 pub fn supervise(args: &Args, config: &Config, n: u8) -> Result<ExitCode> {
-    super::warn(config);
     if let Some(edge) = config.edges.iter().find(|edge| edge.address.port() == 0) {
         anyhow::bail!("{}: with several gateway processes a listener of its own needs a port", edge.address);
     }

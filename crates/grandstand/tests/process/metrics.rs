@@ -287,3 +287,17 @@ fn limits_of_the_kernel_that_are_too_low_are_named_at_start() {
     content.restart_under(&["prlimit", "--nofile=100:2000"]);
     assert!(!content.stderr().contains("LimitNOFILE is"), "{}", content.stderr());
 }
+
+#[test]
+fn limits_of_several_processes_are_held_against_the_share_of_each_after_they_were_raised() {
+    // Two gateway processes with 1 000 streams each need 1 512 descriptors; the soft limit of 1 024 is raised to the hard one first.
+    let words = ["--gateways", "2", "--set", "limits.connections_max=2000"];
+    let mut server = Server::unstarted(&words, &[]);
+    server.restart_under(&["prlimit", "--nofile=1024:1600"]);
+    assert!(!server.stderr().contains("LimitNOFILE is"), "{}", server.stderr());
+    server.stop();
+    server.restart_under(&["prlimit", "--nofile=1024:1511"]);
+    let said = server.stderr();
+    assert!(said.contains("warning: LimitNOFILE is 1511, 1512 are needed: "), "{said}");
+    assert_eq!(said.matches("LimitNOFILE is").count(), 1, "once for all processes: {said}");
+}
