@@ -70,8 +70,8 @@ pub const MEASURED: Costs = Costs {
     tls_bytes: 4_000.0,
     kernel_bytes: 5_000.0,
     ring_bytes: 256e6,
-    connect_us: 37.0,
-    handshake_us: 340.0,
+    connect_us: 27.0,
+    handshake_us: 330.0,
     publishes: 30_000.0,
     decisions: 425_000.0,
     record_bytes: 255.0,
@@ -89,7 +89,7 @@ impl Costs {
         let benchmarks = |name, value, unit, words| one(name, value, unit, "docs/benchmarks.md", words);
         let frame = "`f × (6 + 0.1 × k)`";
         let memory = "1 KB, with TLS 5 KB";
-        let connection = "37 µs, with a full TLS handshake 340 µs";
+        let connection = "27 µs, with a full TLS handshake 330 µs";
         vec![
             sizing("frame to a viewer", self.frame_us, "core-µs", frame),
             sizing("each comment in it", self.comment_us, "core-µs", frame),
