@@ -34,7 +34,7 @@ const TEST: &[Suite<'static>] = &[
     ("process", &process),
     ("clients", &clients),
     ("conformance", &conformance),
-    ("edge", &edge),
+    ("edge", &|root| edge(root, &[])),
     ("browser", &browser),
     ("replay", &replay),
 ];
@@ -52,6 +52,7 @@ pub fn long(root: &Path, only: &[String], kills: u32) -> Result<()> {
             ("build", &build),
             ("simulator-long", &simulator_long),
             ("fuzz-long", &fuzz_long),
+            ("edge-idle", &|root| edge(root, &["idle"])),
             // By name first: its figures are printed.
             ("shard-kills", &kills_long),
             ("flips-long", &|root| process_long(root, &[FLIPS, "--nocapture"], &[])),
@@ -263,7 +264,8 @@ fn browser(root: &Path) -> Result<()> {
 }
 
 /// The proxies and the checks of Debian's packages; installed where that is allowed, never done without.
-fn edge(root: &Path) -> Result<()> {
+/// `words`: `idle` is that part alone, at length.
+fn edge(root: &Path, words: &[&str]) -> Result<()> {
     // Debian keeps servers out of the path of those who are not root.
     let wanted = [("nginx", "nginx"), ("haproxy", "haproxy"), ("promtool", "prometheus")];
     let lacking = || -> Vec<(&str, &str)> {
@@ -284,7 +286,10 @@ fn edge(root: &Path) -> Result<()> {
         lacking().into_iter().map(|(program, package)| format!("{program} (Debian: {package})")).collect();
     ensure!(lacking.is_empty(), "missing and not to be installed: {}", lacking.join(", "));
     let mut command = Command::new(python(root)?);
-    call(command.arg(root.join("tests/clients/edge.py")).arg(binary(root)?))
+    if !words.is_empty() {
+        command.env("GRANDSTAND_LONG", "1");
+    }
+    call(command.arg(root.join("tests/clients/edge.py")).arg(binary(root)?).args(words))
 }
 
 fn replay(root: &Path) -> Result<()> {
