@@ -146,6 +146,21 @@ fn what_is_written_to_a_vanished_stream_is_given_up_by_the_kernel_in_time() {
 }
 
 #[test]
+fn an_accepted_socket_has_what_the_listener_was_given() {
+    let mut still = still();
+    let _socket = still.viewer("GET /v1/rooms/r/sse HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let conn = still.worker.conns.iter_mut().next().unwrap().1;
+    let accepted = SockRef::from(&*conn.socket.source().expect("a socket of its own"));
+    assert!(accepted.tcp_nodelay().unwrap(), "an event leaves when it is written");
+    assert_eq!(accepted.tcp_notsent_lowat().unwrap(), 16 * 1024, "a slow viewer's place in the ring is known");
+    // The kernel counts its own bookkeeping in, and tells twice what was asked for.
+    assert_eq!(accepted.send_buffer_size().unwrap(), 64 * 1024, "a stalled phone holds no more");
+    assert_eq!(accepted.tcp_user_timeout().unwrap(), Some(Duration::from_secs(20)));
+    assert_eq!(accepted.tcp_keepalive_time().unwrap(), Duration::from_secs(17));
+    assert_eq!(accepted.tcp_keepalive_interval().unwrap(), Duration::from_secs(5));
+}
+
+#[test]
 fn a_room_with_many_scores_waits_in_the_queue_of_urgent_rooms_once() {
     let mut still = still();
     let (large, small) = (still.worker.room_place(&room("large")), still.worker.room_place(&room("small")));
