@@ -278,8 +278,11 @@ def storms(name: str, viewers: int, n: int, secure: bool, limit_s: float) -> Non
     # A storm that was over before a score came says nothing about it; at least one has to.
     score_p99 = statistics.median(r["stayers_scores"]["p99_ms"] for r in rounds if r["stayers_scores"]["n"])
     over = max(r["told"]["over_limit"] for r in rounds)
-    held = {"all_back": slowest <= limit_s, "ring": from_ring >= 0.95, "stayers": score_p99 < 800, "limit": over == 0}
-    say(f"{name}-verdict", all_back_s=spread([r["all_s"] for r in rounds]), from_ring=from_ring, stayers_score_p99_ms=score_p99, over_limit=over, **held)
+    # Nothing is read for a connection: no key set, no room's settings, and of the log what its cursors outside the ring share.
+    reads = {what: max(r["told"][what] for r in rounds) for what in ("key_set_reads", "rooms_asked", "log_reads")}
+    unread = reads["key_set_reads"] <= 1 and reads["rooms_asked"] <= 64 and reads["log_reads"] <= max(r["dropped"] for r in rounds) * 0.05 + 64
+    held = {"unread": unread, "all_back": slowest <= limit_s, "ring": from_ring >= 0.95, "stayers": score_p99 < 800, "limit": over == 0}
+    say(f"{name}-verdict", all_back_s=spread([r["all_s"] for r in rounds]), from_ring=from_ring, stayers_score_p99_ms=score_p99, over_limit=over, **reads, **held)
     verdict(all(held.values()), name, held)
 
 

@@ -220,7 +220,7 @@ impl Report {
             Check { name: "gifts not taken", failed: published.gifts_sent - published.gifts_acked },
         ];
         if !storms.is_empty() {
-            checks.extend(storm::checks(&storms));
+            checks.extend(storm::checks(&storms, rooms as u64));
         }
         let server = measured.map(|m| {
             let cpu_us = m.published.cpu_us.saturating_sub(m.connected.cpu_us);

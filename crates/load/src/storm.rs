@@ -30,6 +30,8 @@ const WATCH_EVERY: Duration = Duration::from_millis(100);
 const DRIFT_KB: u64 = 4 * 1024;
 /// Connections of control and of the generator itself that may come and go.
 const DRIFT_FILES: u64 = 8;
+/// Each worker asks for a room once a storm, and a key set is read again when a key is unknown: a machine has fewer workers.
+const READS_BESIDE: u64 = 64;
 
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Plan {
@@ -77,9 +79,19 @@ pub struct Told {
     pub log: u64,
     pub tls_full: u64,
     pub tls_resumed: u64,
+    /// What a connection may not cost: reads of the key set, rooms asked of the shard, and reads of the log for cursors and rings.
+    pub key_set_reads: u64,
+    pub rooms_asked: u64,
+    pub log_reads: u64,
 }
 
 impl Told {
+    /// Reads of key set and rooms above what a storm costs however many come back.
+    fn reads_over(&self, rooms: u64) -> u64 {
+        self.key_set_reads.saturating_sub(READS_BESIDE) + self.rooms_asked.saturating_sub(READS_BESIDE * rooms)
+    }
+
+
     /// Of the gaps, those served from the ring.
     pub fn ring_share(&self) -> f64 {
         if self.ring + self.log == 0 { 1.0 } else { self.ring as f64 / (self.ring + self.log) as f64 }
@@ -98,6 +110,9 @@ struct Sample {
     log: u64,
     tls_full: u64,
     tls_resumed: u64,
+    key_set_reads: u64,
+    rooms_asked: u64,
+    log_reads: u64,
 }
 
 /// Makes the storms while publishers publish; their account of all of it.
@@ -174,6 +189,12 @@ impl Sample {
             log: page.count("grandstand_gateway_resumes_total", "answer=\"log\""),
             tls_full: page.count("grandstand_gateway_tls_handshakes_total", "session=\"full\""),
             tls_resumed: page.count("grandstand_gateway_tls_handshakes_total", "session=\"resumed\""),
+            key_set_reads: page.count("grandstand_auth_key_set_reads_total", ""),
+            rooms_asked: page.count("grandstand_gateway_rooms_asked_total", ""),
+            log_reads: ["resume", "page", "past"]
+                .map(|what| page.count("grandstand_log_reads_total", &format!("purpose=\"{what}\"")))
+                .iter()
+                .sum(),
         }
     }
 }
@@ -230,6 +251,9 @@ impl Round {
             log: last.log - first.log,
             tls_full: last.tls_full - first.tls_full,
             tls_resumed: last.tls_resumed - first.tls_resumed,
+            key_set_reads: last.key_set_reads - first.key_set_reads,
+            rooms_asked: last.rooms_asked - first.rooms_asked,
+            log_reads: last.log_reads - first.log_reads,
         });
         Round {
             stayed: sum(|r| r.stayed),
@@ -265,6 +289,8 @@ impl Round {
         );
         if let Some(told) = &self.told {
             line += &format!("; {:.1} % of {} gaps from the ring", told.ring_share() * 100.0, told.ring + told.log);
+            let Told { log_reads, rooms_asked, key_set_reads, .. } = told;
+            line += &format!("; {log_reads} reads of the log, {rooms_asked} of a room, {key_set_reads} of the key set");
             if told.rate > 0 {
                 line += &format!("; limit {}/s + {}, exceeded by {}", told.rate, told.burst, told.over_limit);
             }
@@ -276,13 +302,17 @@ impl Round {
     }
 }
 
-/// What the rounds prove beside every viewer's own account. Speed is told and not judged.
-pub fn checks(rounds: &[Round]) -> Vec<Check> {
+/// What the rounds, in so many rooms, prove beside every viewer's own account. Speed is told and not judged.
+pub fn checks(rounds: &[Round], rooms: u64) -> Vec<Check> {
     let mut checks = vec![
         Check { name: "viewers that never came back", failed: rounds.iter().map(|r| r.dropped - r.back).sum() },
         Check {
             name: "streams let in above the limit",
             failed: rounds.iter().filter_map(|r| r.told).map(|t| t.over_limit).max().unwrap_or(0),
+        },
+        Check {
+            name: "key sets and rooms read for connections",
+            failed: rounds.iter().filter_map(|r| r.told).map(|t| t.reads_over(rooms)).max().unwrap_or(0),
         },
     ];
     let usages: Vec<Usage> = rounds.iter().filter_map(|r| r.usage).collect();
@@ -307,7 +337,7 @@ pub fn checks(rounds: &[Round]) -> Vec<Check> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Round, Sample, checks, most_in_a_second, over_limit};
+    use super::{Round, Sample, Told, checks, most_in_a_second, over_limit};
     use crate::process::Usage;
     use crate::viewers::storm::Returned;
 
@@ -335,7 +365,21 @@ mod tests {
         let returned = Returned { dropped: 4, back_ms: vec![900, 100, 200], ..Returned::default() };
         let round = Round::of(&[returned], &[]);
         assert_eq!((round.half_s, round.most_s, round.all_s), (Some(0.2), None, None));
-        assert_eq!(checks(&[round])[0].failed, 1);
+        assert_eq!(checks(&[round], 1)[0].failed, 1);
+    }
+
+    #[test]
+    fn reads_that_grow_with_the_connections_fail_and_those_of_each_worker_do_not() {
+        let round = |key_set_reads, rooms_asked| Round {
+            dropped: 900,
+            back: 900,
+            told: Some(Told { key_set_reads, rooms_asked, ..Told::default() }),
+            ..Round::default()
+        };
+        assert_eq!(checks(&[round(1, 8)], 1)[2].failed, 0);
+        assert_eq!(checks(&[round(1, 8), round(0, 900)], 1)[2].failed, 900 - 64);
+        assert_eq!(checks(&[round(900, 0)], 1)[2].failed, 900 - 64);
+        assert_eq!(checks(&[round(0, 600)], 10)[2].failed, 0, "ten rooms of each worker");
     }
 
     #[test]
@@ -344,10 +388,10 @@ mod tests {
             usage: Some(Usage { rss_anon_kb, files, threads, ..Usage::default() }),
             ..Round::default()
         };
-        let failed = |rounds: &[Round]| checks(rounds).iter().map(|c| c.failed).collect::<Vec<_>>();
+        let failed = |rounds: &[Round]| checks(rounds, 1).iter().map(|c| c.failed).collect::<Vec<_>>();
         let flat = [round(10_000, 50, 9), round(40_000, 60, 9), round(45_000, 66, 9), round(44_000, 62, 9)];
-        assert_eq!(failed(&flat), [0, 0, 0, 0, 0]);
+        assert_eq!(failed(&flat), [0, 0, 0, 0, 0, 0]);
         let grows = [round(10_000, 50, 9), round(40_000, 60, 9), round(60_000, 100, 11)];
-        assert_eq!(failed(&grows), [0, 0, 60_000 - 42_000 - 4_096, 32, 2]);
+        assert_eq!(failed(&grows), [0, 0, 0, 60_000 - 42_000 - 4_096, 32, 2]);
     }
 }

@@ -19,9 +19,14 @@ pub fn report(out: &Output) -> Value {
     serde_json::from_slice(&out.stdout).expect("one JSON object")
 }
 
+const N_WORKERS: u64 = 2;
+/// Pages of 500 events that fill the rings of both workers back, at 8 events a second and a few seconds of absence.
+const SHARED_READS: u64 = 8;
+
 #[test]
 fn r32_two_storms_leave_nobody_behind_nothing_missing_and_the_limit_unbroken() {
-    let server = Server::start(&[], &[("GRANDSTAND_ADMISSION_RATE", "400")]);
+    let workers = format!("workers={N_WORKERS}");
+    let server = Server::start(&["--set", &workers], &[("GRANDSTAND_ADMISSION_RATE", "400")]);
     let words = ["--viewers", "1000", "--transport", "mix", "--rate", "4", "--score-rate", "4", "--distinct-users"];
     let storm = ["--storm", "--storms", "2", "--stay-share", "0.1", "--steady", "0.5"];
     let report = report(&load(&server, &format!("http://{}", server.addr), &[&words[..], &storm].concat()));
@@ -35,6 +40,11 @@ fn r32_two_storms_leave_nobody_behind_nothing_missing_and_the_limit_unbroken() {
         assert!(round["closes"]["4129"].as_u64().is_some_and(|n| n > 0), "{round}");
         let (ring, log) = (told["ring"].as_u64().expect("a count"), told["log"].as_u64().expect("a count"));
         assert!(ring + log >= 900 && ring >= (ring + log) * 95 / 100, "{round}");
+        // No key set and no room's settings are read for a connection, and cursors that wait share their reads of the log.
+        let reads = |what: &str| told[what].as_u64().unwrap_or_else(|| panic!("no {what}: {round}"));
+        assert_eq!(reads("key_set_reads"), 0, "{round}");
+        assert!(reads("rooms_asked") <= N_WORKERS, "{round}");
+        assert!(reads("log_reads") <= log + SHARED_READS, "{round}");
         assert!(round["stayers_scores"]["n"].as_u64().is_some_and(|n| n > 0), "{round}");
     }
     assert_eq!(report["checks"].as_array().expect("checks").iter().filter(|c| c["failed"] != 0).count(), 0);
