@@ -80,6 +80,26 @@ pub enum Refused {
     Sockets,
 }
 
+/// Where a banner is dropped on its way to viewers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BannerHop {
+    /// A worker's queue was full.
+    Queue,
+    /// It was over before its turn of one a second.
+    Turn,
+}
+
+impl BannerHop {
+    pub const ALL: [BannerHop; 2] = [BannerHop::Queue, BannerHop::Turn];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            BannerHop::Queue => "queue",
+            BannerHop::Turn => "turn",
+        }
+    }
+}
+
 impl Refused {
     pub const ALL: [Refused; 9] = [
         Refused::Rate,
@@ -298,9 +318,9 @@ pub struct Metrics {
     pub crowded_out: [AtomicU64; LANES.len()],
     /// Priority events that were missing on the way from the shard to a ring. Each is a bug.
     pub priority_lost: AtomicU64,
-    /// Banners given to streams and polls, and banners that a worker's queue lost or that were over before their turn.
+    /// Banners given to streams and polls, and banners that were not, in the order of [`BannerHop::ALL`].
     pub banners_told: AtomicU64,
-    pub banners_dropped: AtomicU64,
+    pub banners_dropped: [AtomicU64; BannerHop::ALL.len()],
     /// Frames encoded; the difference to `frames` is what sharing saved.
     pub encoded: AtomicU64,
     pub ops: AtomicU64,
@@ -469,7 +489,6 @@ impl Metrics {
             admitted,
             priority_lost,
             banners_told,
-            banners_dropped,
             encoded,
             ops,
             ops_refused,
@@ -484,8 +503,20 @@ impl Metrics {
             saved,
             packing_ns,
         ];
-        let lists: [&[AtomicU64]; 11] =
-            [handshakes, &denied.0, opened, closed, resumed, refused, frames, bytes, skipped, sampled, crowded_out];
+        let lists: [&[AtomicU64]; 12] = [
+            handshakes,
+            &denied.0,
+            opened,
+            closed,
+            resumed,
+            refused,
+            frames,
+            bytes,
+            skipped,
+            sampled,
+            crowded_out,
+            banners_dropped,
+        ];
         let histograms = walks.iter().chain(delivery.as_flattened()).chain([lag, banner_delivery]);
         let times = histograms.flat_map(|h| h.buckets.iter().chain([&h.micros]));
         let lists = lists.into_iter().flatten().chain(delivered.as_flattened());

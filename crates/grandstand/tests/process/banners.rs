@@ -175,4 +175,8 @@ fn banners_go_out_one_a_second_and_none_is_lost() {
         assert_eq!(told, asked);
     }
     assert!(metric(&server, "grandstand_gateway_banners_told_total") >= 9);
+    for hop in ["queue", "turn"] {
+        let dropped = format!("grandstand_gateway_banners_dropped_total{{lane=\"site\",hop=\"{hop}\"}}");
+        assert_eq!(metric(&server, &dropped), 0, "{hop}");
+    }
 }

@@ -16,7 +16,7 @@ use crate::clock;
 use crate::kernel::{self, Taken};
 use crate::link::moderated::{ENDS, RULINGS, STATES};
 use crate::link::{Read, UNCOUNTED};
-use crate::metrics::{BOUNDS, Histogram, Hop, LANES, Refused, Resumed, RoomSize, Transport, read};
+use crate::metrics::{BOUNDS, BannerHop, Histogram, Hop, LANES, Refused, Resumed, RoomSize, Transport, read};
 
 const COUNTER: &str = "counter";
 const GAUGE: &str = "gauge";
@@ -534,13 +534,12 @@ fn rooms(control: &Control, page: &mut Page) {
         "Banners given to streams and polls.",
         read(&m.banners_told),
     );
-    page.one(
-        "grandstand_gateway_banners_dropped_total",
-        COUNTER,
-        "banners",
-        "Banners that were over before a worker's turn of one a second came, or found its queue full.",
-        read(&m.banners_dropped),
-    );
+    let name = "grandstand_gateway_banners_dropped_total";
+    let help = "Banners not told: a worker's queue of them was full, or they were over before their turn of one a second.";
+    page.family(name, COUNTER, "banners", help);
+    for hop in BannerHop::ALL {
+        page.line(name, &[("lane", "site"), ("hop", hop.name())], read(&m.banners_dropped[hop as usize]));
+    }
     page.one(
         "grandstand_gateway_priority_lost_total",
         COUNTER,

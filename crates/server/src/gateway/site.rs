@@ -31,7 +31,7 @@ use super::polls::Known;
 use super::worker::Worker;
 use crate::clock;
 use crate::link::{SiteBanner, SiteList};
-use crate::metrics::{Transport, add};
+use crate::metrics::{BannerHop, Transport, add};
 
 /// Between two notices.
 const EVERY: Duration = Duration::from_secs(1);
@@ -283,7 +283,7 @@ impl Site {
 impl Worker {
     pub(super) fn on_site(&mut self, list: &SiteList) {
         let dropped = self.site.take(list, self.now, self.wall);
-        add(&self.shared.metrics.banners_dropped, dropped);
+        add(&self.shared.metrics.banners_dropped[BannerHop::Queue as usize], dropped);
         self.cry_banner();
         self.on_site_bans(&list.bans);
         self.on_access(&list.access);
@@ -292,7 +292,7 @@ impl Worker {
     /// Gives out the next banner when its time has come, and starts the round when it is to go alone.
     pub(super) fn cry_banner(&mut self) {
         let over = self.site.cry(self.now);
-        add(&self.shared.metrics.banners_dropped, over);
+        add(&self.shared.metrics.banners_dropped[BannerHop::Turn as usize], over);
         if self.site.alone_at.is_some_and(|at| at <= self.now) {
             self.site.alone_at = None;
             self.site.next_slot = Some(0);
