@@ -3,6 +3,7 @@
 //! A list that cannot be read when the server starts keeps it from starting. One that cannot be read later leaves the rules as they
 //! were, is told on the log and counted: a slip of an editor's must not open a room.
 
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,6 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use grandstand_classifier::{Links, Lists, Rules, Words};
 use grandstand_core::moderation::Ruling;
+use rustls::pki_types::ServerName;
 
 /// A list file is at most this long: 100 000 entries of some 40 bytes.
 pub const LIST_BYTES_MAX: u64 = 4 << 20;
@@ -30,18 +32,34 @@ pub struct Http {
 }
 
 impl Http {
-    pub const RULE: &str = "is not http://host[:port]/path: what speaks TLS is reached by a proxy beside this server";
+    pub const RULE: &str = "is not http://host[:port]/path of a host that may be asked (no user, no fragment, no link-local address): \
+                            what speaks TLS is reached by a proxy beside this server";
 
-    /// Errors: `None` for what is no plain HTTP URL.
+    /// Errors: `None` for what is no plain HTTP URL, or names an address that [`Http::may_ask`] refuses.
     pub fn parse(url: &str, timeout: Duration, at_once: u16) -> Option<Http> {
         let rest = url.strip_prefix("http://")?;
         let (authority, path) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
         let uri: http::Uri = url.parse().ok()?;
-        if uri.host()?.is_empty() || authority.contains(['@', '?']) || url.contains('#') {
+        let host = uri.host()?.trim_start_matches('[').trim_end_matches(']');
+        if authority.contains(['@', '?', '\\']) || url.contains('#') || uri.port_u16() == Some(0) {
+            return None;
+        }
+        // A name of digits is an address in a spelling that only some programs read.
+        if ServerName::try_from(host).is_err() || host.parse().is_ok_and(|ip| !Http::may_ask(ip)) {
             return None;
         }
         let authority = if uri.port_u16().is_some() { authority.to_owned() } else { format!("{authority}:80") };
         Some(Http { url: url.to_owned(), authority, path: path.to_owned(), timeout, at_once })
+    }
+
+    /// Whether a classifier may be at this address: this machine, a network of the operator's, or any host. Never what answers on
+    /// every link to whoever asks (169.254.169.254 gives a cloud's secrets), nor what is nobody's or everybody's. Asked of what a
+    /// URL says, and again of what its name leads to when it is dialled.
+    pub fn may_ask(ip: IpAddr) -> bool {
+        match ip.to_canonical() {
+            IpAddr::V4(v4) => !(v4.is_link_local() || v4.is_unspecified() || v4.is_multicast() || v4.is_broadcast()),
+            IpAddr::V6(v6) => !(v6.is_unicast_link_local() || v6.is_unspecified() || v6.is_multicast()),
+        }
     }
 }
 

@@ -87,6 +87,8 @@ type Done = (Mono, Question, Option<Connection>, Result<Ruling, Failure>);
 enum Failure {
     #[error("no answer in time")]
     Late,
+    #[error("its name leads to no address that may be asked")]
+    Address,
     #[error("{0}")]
     Socket(std::io::Error),
     #[error("it answered with status {0}")]
@@ -216,9 +218,24 @@ async fn ask(
             return read(answered);
         }
     }
-    let connection = TcpStream::connect(&http.authority).await.map_err(Failure::Socket)?;
+    let connection = dial(&http.authority).await?;
     connection.set_nodelay(true).map_err(Failure::Socket)?;
     read(exchange(connection, &request).await.map_err(Failure::Socket)?)
+}
+
+/// Connects to the first address of the name that may be asked and answers: what a name leads to is judged each time.
+async fn dial(authority: &str) -> Result<Connection, Failure> {
+    let mut last = Failure::Address;
+    for address in tokio::net::lookup_host(authority).await.map_err(Failure::Socket)? {
+        if !Http::may_ask(address.ip()) {
+            continue;
+        }
+        match TcpStream::connect(address).await {
+            Ok(connection) => return Ok(connection),
+            Err(fault) => last = Failure::Socket(fault),
+        }
+    }
+    Err(last)
 }
 
 /// The connection, whether it stays open, the status and the body.
@@ -344,5 +361,130 @@ impl Kept {
         {
             self.by_text.remove(&oldest);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use grandstand_core::moderation::Ruling;
+    use grandstand_core::owner::command::Tag;
+    use grandstand_core::time::Mono;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::{Failure, Question, ask, dial};
+    use crate::moderation::Http;
+
+    fn question() -> Question {
+        let tag = Tag::default();
+        let room = grandstand_core::names::RoomId::parse("r").unwrap();
+        Question { tag, room, text: Arc::from("a text"), deadline: Mono(0), strict: false, ruling: Ruling::ALLOW }
+    }
+
+    /// What is made of an answer; its last part is said again and again until nobody listens.
+    async fn answered(head: Vec<u8>, endless: &'static [u8]) -> Result<Ruling, Failure> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/judge", listener.local_addr().unwrap());
+        let http = Http::parse(&url, Duration::from_secs(9), 1).unwrap();
+        let classifier = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut seen = vec![0; 4096];
+            assert!(stream.read(&mut seen).await.unwrap() > 0);
+            let mut alive = stream.write_all(&head).await.is_ok();
+            while alive && !endless.is_empty() {
+                alive = stream.write_all(endless).await.is_ok();
+            }
+        });
+        let ruling = ask(&http, None, &question()).await.map(|(_, ruling)| ruling);
+        // An endless answer was hung up on: otherwise this does not end.
+        classifier.await.unwrap();
+        ruling
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+    }
+
+    #[test]
+    fn a61_a_huge_or_endless_answer_is_no_verdict_and_a_redirect_is_not_followed() {
+        runtime().block_on(async {
+            let whole = b"HTTP/1.1 200 OK\r\nContent-Length: 19\r\n\r\n{\"verdict\":\"allow\"}".to_vec();
+            assert_eq!(answered(whole, b"").await.unwrap(), Ruling::ALLOW);
+            for (head, endless) in [
+                (&b"HTTP/1.1 200 OK\r\nContent-Length: 16385\r\n\r\n"[..], &b""[..]),
+                (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", b""),
+                (b"HTTP/1.1 200 OK\r\n\r\n", b"{\"verdict\":\"allow\"}"),
+                (b"HTTP/1.1 200 OK\r\n", b"X: and so on\r\n"),
+                (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"5\r\n{\"ver\r\n"),
+                (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffff\r\n", b""),
+                (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfish\r\n", b""),
+                (b"HTTP/1.1 500 No\r\nContent-Length: 19\r\n\r\n{\"verdict\":\"allow\"}", b""),
+                (b"nonsense\r\n\r\n", b""),
+                (b"", b""),
+            ] {
+                assert!(answered(head.to_vec(), endless).await.is_err(), "{}", head.escape_ascii());
+            }
+
+            let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = other.local_addr().unwrap();
+            let was_asked = Arc::new(AtomicBool::new(false));
+            let asked = was_asked.clone();
+            let elsewhere = tokio::spawn(async move {
+                let _ = other.accept().await;
+                asked.store(true, Ordering::SeqCst);
+            });
+            let head = format!("HTTP/1.1 307 Go\r\nLocation: http://{address}/judge\r\nContent-Length: 0\r\n\r\n");
+            assert!(matches!(answered(head.into_bytes(), b"").await, Err(Failure::Status(307))));
+            assert!(!was_asked.load(Ordering::SeqCst), "nobody is asked but whom the operator named");
+            elsewhere.abort();
+        });
+    }
+
+    #[test]
+    fn a60_a_classifier_is_asked_at_the_address_its_name_leads_to_only_where_one_may_be() {
+        let parsed = |url: &str| Http::parse(url, Duration::from_secs(1), 1).is_some();
+        for good in [
+            "http://127.0.0.1:9000/judge",
+            "http://[::1]:9000/judge?v=1",
+            "http://localhost/judge",
+            "http://classifier:9000",
+            "http://10.1.2.3/judge",
+            "http://judge.example.com/",
+        ] {
+            assert!(parsed(good), "{good}");
+        }
+        for bad in [
+            "https://judge.example.com/",
+            "file:///etc/passwd",
+            "gopher://127.0.0.1/",
+            "http:///judge",
+            "http://user@127.0.0.1/judge",
+            "http://127.0.0.1:0/judge",
+            "http://127.0.0.1/judge#x",
+            "http://127.0.0.1/a b",
+            "http://127.0.0.1\\@169.254.169.254/",
+            "http://169.254.169.254/latest/meta-data",
+            "http://[::ffff:169.254.169.254]/latest/meta-data",
+            "http://[fe80::1]/judge",
+            "http://0.0.0.0/judge",
+            "http://[::]/judge",
+            "http://224.0.0.1/judge",
+            "http://255.255.255.255/judge",
+            "http://2852039166/latest/meta-data",
+            "http://0251.0376.0251.0376/latest/meta-data",
+        ] {
+            assert!(!parsed(bad), "{bad}");
+        }
+        // As a name would that leads there: it is judged when it is dialled.
+        runtime().block_on(async {
+            for leads in ["169.254.169.254:80", "[::ffff:169.254.169.254]:80", "0.0.0.0:80", "0xa9fea9fe:80"] {
+                assert!(matches!(dial(leads).await, Err(Failure::Address | Failure::Socket(_))), "{leads}");
+            }
+            assert!(matches!(dial("169.254.169.254:80").await, Err(Failure::Address)));
+        });
     }
 }
