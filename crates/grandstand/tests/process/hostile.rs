@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use grandstand_core::rng::Rng;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
@@ -84,6 +85,46 @@ fn a26_without_descriptors_those_inside_are_served_and_everyone_outside_is_told(
     let after = publish(&mut publisher, "after");
     inside.until_id(after);
     server.stop();
+}
+
+#[test]
+fn a16_five_thousand_that_drip_a_head_are_gone_in_time_and_nobody_else_notices() {
+    const CROWD: usize = 5_000;
+    // Each is a descriptor here and one there; the server takes what it may by itself.
+    let limit = getrlimit(Resource::Nofile);
+    let needed = CROWD as u64 + 1_000;
+    assert!(limit.maximum.is_none_or(|most| most >= needed), "{needed} descriptors are needed: raise `ulimit -Hn`");
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
+        .expect("the soft limit rises");
+    let server = Server::start(&[], &[]);
+    let token = server.token("backend", &["backend"]);
+    let mut calm = Viewer::open(&server, Rung::WebSocket, "drip", None, None).unwrap_or_else(|a| panic!("{a:?}"));
+    let mut crowd: Vec<TcpStream> = Vec::with_capacity(CROWD);
+    for n in 0..CROWD {
+        let mut socket = TcpStream::connect(server.addr).expect("the kernel accepts");
+        socket.set_read_timeout(Some(LIMIT)).expect("a limit");
+        // Those of before may be over while the last of them come.
+        let _ = socket.write_all(&b"GET / HTTP/1.1\r\nHost: a\r\nX: "[..n % 24]);
+        crowd.push(socket);
+        if n % 1_000 == 999 {
+            let id = server.published("drip", &token, &format!("k{n}"), "among a crowd");
+            calm.until_id(id);
+        }
+    }
+    for mut socket in crowd {
+        let mut said = Vec::new();
+        // A head that broke no rule yet is ended without a word.
+        let ended = socket.read_to_end(&mut said);
+        assert!(said.is_empty(), "one was told {}", said.escape_ascii());
+        assert!(!ended.is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock), "one is held on to");
+    }
+    let page = server.http().call("GET", "/metrics", None, None).expect("an answer");
+    let text = String::from_utf8(page.body).expect("text");
+    let number = |name: &str| text.lines().find_map(|l| l.strip_prefix(name)?.trim().parse::<u64>().ok());
+    assert!(number("grandstand_gateway_connections_accepted_total ") >= Some(CROWD as u64), "{text}");
+    assert!(number("grandstand_gateway_connections ") <= Some(4), "the viewer and who asks are left: {text}");
+    let id = server.published("drip", &token, "after", "after all that");
+    calm.until_id(id);
 }
 
 #[test]
