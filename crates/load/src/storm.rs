@@ -91,7 +91,6 @@ impl Told {
         self.key_set_reads.saturating_sub(READS_BESIDE) + self.rooms_asked.saturating_sub(READS_BESIDE * rooms)
     }
 
-
     /// Of the gaps, those served from the ring.
     pub fn ring_share(&self) -> f64 {
         if self.ring + self.log == 0 { 1.0 } else { self.ring as f64 / (self.ring + self.log) as f64 }

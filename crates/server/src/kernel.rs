@@ -223,7 +223,8 @@ mod tests {
         let sys = tempfile::tempdir().unwrap();
         fs::create_dir(sys.path().join("fs")).unwrap();
         fs::write(sys.path().join("fs/file-max"), "1\n").unwrap();
-        let needs = |gateways| limits_from(10_000, gateways, Some(1), sys.path()).iter().map(|l| l.needs).collect::<Vec<_>>();
+        let needs =
+            |gateways| limits_from(10_000, gateways, Some(1), sys.path()).iter().map(|l| l.needs).collect::<Vec<_>>();
         assert_eq!(needs(None), [10_512, 10_512]);
         assert_eq!(needs(Some(1)), [10_512, 11_024]);
         assert_eq!(needs(Some(4)), [3_012, 12_560]);

@@ -535,7 +535,8 @@ fn rooms(control: &Control, page: &mut Page) {
         read(&m.banners_told),
     );
     let name = "grandstand_gateway_banners_dropped_total";
-    let help = "Banners not told: a worker's queue of them was full, or they were over before their turn of one a second.";
+    let help =
+        "Banners not told: a worker's queue of them was full, or they were over before their turn of one a second.";
     page.family(name, COUNTER, "banners", help);
     for hop in BannerHop::ALL {
         page.line(name, &[("lane", "site"), ("hop", hop.name())], read(&m.banners_dropped[hop as usize]));
