@@ -894,6 +894,41 @@ fn texts(rows: &mut Rows) {
         }
         Ok(())
     });
+    rows.script(66, "a guest may be called like a moderator and is shown as a guest", |stage| {
+        // Cyrillic and fullwidth letters, a sign that looks like a badge. Names are not compared: what somebody is, is told by the
+        // id and the badges, which a token brings and a name cannot.
+        for (n, name) in ["\u{410}dmin", "\u{ff2d}oderator", "ann \u{2714}", "referee [mod]"].into_iter().enumerate() {
+            let body = json!({"name": name}).to_string();
+            let more = format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
+            let (status, _, answer) = stage.asked(&post("/v1/guest", &more, &body))?;
+            let told: serde_json::Value = serde_json::from_slice(&answer).map_err(|e| e.to_string())?;
+            let body = json!({"client_msg_id": format!("name-{n}"), "body": format!("I am {name}")}).to_string();
+            let token = told["token"].as_str().ok_or_else(|| format!("{status} {told}"))?;
+            let more = format!(
+                "Authorization: Bearer {token}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
+                body.len()
+            );
+            let (status, _, answer) = stage.asked(&post(&format!("/v1/rooms/{ROOM}/comments"), &more, &body))?;
+            if status != 200 {
+                return Err(format!("{name}: {status} {}", answer.escape_ascii()));
+            }
+            let told_id: serde_json::Value = serde_json::from_slice(&answer).map_err(|e| e.to_string())?;
+            // Without it one of a tenth of a second ago may come.
+            let path = format!("/v1/rooms/{ROOM}/snapshot?min={}", told_id["event_id"]);
+            let (_, _, answer) = stage.asked(&get(&path, ""))?;
+            let shown: serde_json::Value = serde_json::from_slice(&answer).map_err(|e| e.to_string())?;
+            let id = told["user"]["id"].as_str().unwrap_or_default();
+            let comments = shown["recent_comments"].as_array().cloned().unwrap_or_default();
+            let own: Vec<_> = comments.iter().filter(|c| c["user"]["id"] == id).collect();
+            if !id.starts_with("guest:")
+                || own.is_empty()
+                || own.iter().any(|c| c["user"]["badges"].as_array().is_none_or(|b| !b.is_empty()))
+            {
+                return Err(format!("{name}: {told} {own:?}"));
+            }
+        }
+        Ok(())
+    });
     rows.script(68, "line ends and escapes in any field stay out of the log", |stage| {
         for bytes in [get("/\u{1b}[31mforged", ""), get("/%0aforged-line", "User-Agent: \u{1b}[31mforged\r\n")] {
             let _ = stage.asked(&bytes);
