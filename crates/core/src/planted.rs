@@ -67,12 +67,10 @@ pub const ALL: &[(u32, &str)] = &[
     (94, "recovery from a checkpoint forgets who may speak nowhere"),
     (95, "a ban of the whole site is not checked again when the id is given"),
     (130, "a banner outlives the blackout of the room it names"),
-    (131, "a room that has settled stays open"),
     (132, "a user's report of one event counts as often as it comes"),
     (133, "a room that takes nothing twice forgets what was said in it"),
     (134, "a pin stays past its end"),
     (135, "a retract of what was held hides nothing that is shown of it"),
-    (136, "what a batch takes back it may approve"),
     (137, "a room asks nothing of its comments"),
 ];
 

@@ -277,7 +277,7 @@ impl Owner {
         let taken_back = view.is_retracted(held, record.ts, Some(user));
         let (open, version) = (may_comment(&view.settings), view.policy_version);
         // By the same batch too.
-        let taken_back = taken_back || draft.takes_back(at, &record) && !planted(136);
+        let taken_back = taken_back || draft.takes_back(at, &record);
         let version = version + self.raised_in(draft);
         if self.is_banned_in(draft, at, user) {
             return Err(Answer::Reject(Reject::new(Code::Banned, "its author is banned")));
