@@ -1,6 +1,7 @@
 //! The one binary of Grandstand: the server and its tools.
 #![forbid(unsafe_code)]
 
+mod adapt;
 mod admin;
 mod credentials;
 mod plan;
@@ -43,6 +44,10 @@ enum Command {
         #[command(subcommand)]
         what: settings::What,
     },
+    /// What a score provider really sends, as score events: one line of JSON each, or sent to the server with `--post`.
+    ///
+    /// Sportradar's Unified Odds Feed (odds_change, fixtures), Datafactory's match events, openfootball. For all others there is `--schema`.
+    Adapt(adapt::Args),
     /// Play recorded chat and real matches into a room and account for every line.
     ///
     /// Reads, by content: Twitch IRC logs, chat-downloader and Twitch VOD JSON Lines, Bilibili XML, Niconico JSON Lines, openfootball JSON.
@@ -273,6 +278,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Token(args) => token::run(&args),
         Command::Admin(args) => admin::run(&args),
         Command::Config { what } => settings::run(&what),
+        Command::Adapt(args) => adapt::run(&args),
         Command::Replay(args) => replay(args),
         Command::Load(args) => load(&args),
         Command::Plan(args) => plan::run(&args),

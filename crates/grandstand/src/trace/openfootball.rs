@@ -110,7 +110,7 @@ pub(super) fn recognise(bytes: &[u8]) -> bool {
 }
 
 /// Errors: `None` when the whole is not a fixture list.
-pub(super) fn read(bytes: &[u8]) -> Option<Trace> {
+pub fn read(bytes: &[u8]) -> Option<Trace> {
     let file: File = serde_json::from_slice(bytes).ok()?;
     let mut out = Fixtures { trace: empty(), start: Duration::ZERO };
     for value in file.matches {
