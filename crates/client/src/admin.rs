@@ -259,6 +259,71 @@ impl Admin {
         self.get(&path(room, "/gifts"), &query).await
     }
 
+    /// Providers: their keys by name, what they are of, and when each was heard.
+    pub async fn providers(&self) -> Result<Value, NotDone> {
+        self.get("/admin/providers", &[]).await
+    }
+
+    /// Matches that rooms show, by id, after this one.
+    pub async fn matches(&self, after: Option<&str>, limit: usize) -> Result<Value, NotDone> {
+        let (after, limit) = (after.map(str::to_owned), Some(limit.to_string()));
+        self.get("/admin/matches", &[("after", &after), ("limit", &limit)]).await
+    }
+
+    /// From whom a match is shown, and what each provider says the score is.
+    pub async fn match_providers(&self, id: &str) -> Result<Value, NotDone> {
+        self.get(&of_match(id, "providers"), &[]).await
+    }
+
+    /// What is shown of a match, and every revision that was said before a place in the log, newest first.
+    pub async fn match_scores(&self, id: &str, limit: usize, before: Option<u64>) -> Result<Value, NotDone> {
+        let (limit, before) = (Some(limit.to_string()), before.map(|n| n.to_string()));
+        self.get(&of_match(id, "scores"), &[("limit", &limit), ("before", &before)]).await
+    }
+
+    /// From whom the match is to be shown. Without `confirmed` (the `confirm` of such an answer, and why) nothing is done: the
+    /// answer says what would be.
+    pub async fn set_match_providers(
+        &self,
+        id: &str,
+        primary: &str,
+        stand_by: Option<&str>,
+        confirmed: Option<(&str, &str)>,
+    ) -> Result<Value, NotDone> {
+        let body = object(json!({"primary": primary, "stand_by": stand_by}));
+        self.in_two_steps("PUT", &of_match(id, "providers"), body, confirmed).await
+    }
+
+    /// A score event of the operators' own, or a correction of what is shown under its key. `confirmed`: as above.
+    pub async fn type_score(
+        &self,
+        id: &str,
+        score: Map<String, Value>,
+        confirmed: Option<(&str, &str)>,
+    ) -> Result<Value, NotDone> {
+        self.in_two_steps("POST", &of_match(id, "scores"), score, confirmed).await
+    }
+
+    async fn in_two_steps(
+        &self,
+        method: &str,
+        path: &str,
+        mut body: Map<String, Value>,
+        confirmed: Option<(&str, &str)>,
+    ) -> Result<Value, NotDone> {
+        let Some((confirm, why)) = confirmed else {
+            if self.is_dry {
+                return Ok(json!({"dry_run": true, "method": method, "path": path, "body": body}));
+            }
+            let body = serde_json::to_vec(&body).expect("a map of values serialises");
+            let reply = self.http.call(method, path, &[], Some(&body)).await?;
+            answered(&reply)?;
+            return Ok(reply.json()?);
+        };
+        body.insert("confirm".to_owned(), json!(confirm));
+        self.write(method, path, &[], body, why).await
+    }
+
     pub async fn audit(&self, asked: &AuditAsked) -> Result<Value, NotDone> {
         let limit = asked.limit.map(|n| n.to_string());
         let AuditAsked { room, operator, action, from, to, before, .. } = asked;
@@ -344,6 +409,10 @@ fn answered(reply: &Reply) -> Result<(), NotDone> {
 
 fn path(room: &str, rest: &str) -> String {
     format!("/admin/rooms/{}{rest}", segment(room))
+}
+
+fn of_match(id: &str, what: &str) -> String {
+    format!("/admin/matches/{}/{what}", segment(id))
 }
 
 fn object(value: Value) -> Map<String, Value> {

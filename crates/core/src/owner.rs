@@ -23,6 +23,7 @@ mod admit;
 mod bans;
 mod commit;
 mod draft;
+mod feeds;
 mod gifts;
 pub mod likes;
 mod orders;
@@ -290,6 +291,25 @@ impl Owner {
     /// Every room, by name.
     pub fn rooms(&self) -> impl Iterator<Item = &RoomView> {
         self.order.values().filter_map(|&at| self.slots[at].view.as_ref())
+    }
+
+    /// Every match that a room shows, by id.
+    pub fn matches(&self) -> impl Iterator<Item = &Key> {
+        self.matches.keys()
+    }
+
+    /// Those of them that are shown from a primary provider.
+    pub fn fed_matches(&self) -> impl Iterator<Item = &Key> {
+        let is_fed = |at: usize, id: &Key| self.slots[at].view.as_ref().is_some_and(|view| view.is_fed(id));
+        self.matches.iter().filter(move |(id, rooms)| rooms.iter().any(|&at| is_fed(at, id))).map(|(id, _)| id)
+    }
+
+    /// The rooms that show a match, the first bound first: it decides about its events.
+    pub fn rooms_that_show(&self, match_id: &Key) -> Vec<&RoomView> {
+        let rooms = self.matches.get(match_id).into_iter().flatten();
+        let mut views: Vec<&RoomView> = rooms.filter_map(|&at| self.slots[at].view.as_ref()).collect();
+        views.sort_by_key(|view| view.bound.get(match_id).copied());
+        views
     }
 
     /// The site's banners as the log has them.

@@ -2,7 +2,7 @@
 //!
 //! One fault is armed at a time, by number, for the current thread: the owner's side from 1, the viewers' side from 21,
 //! likes from 41, gifts and banners from 51, wide rooms from 61, tokens from 81,
-//! bans from 91, what rooms ask and where they may be shown from 130.
+//! bans from 91, the score desk from 120, what rooms ask and where they may be shown from 130.
 
 /// Every fault, with what it is.
 pub const ALL: &[(u32, &str)] = &[
@@ -66,6 +66,12 @@ pub const ALL: &[(u32, &str)] = &[
     (93, "a purged comment stays in the snapshot"),
     (94, "recovery from a checkpoint forgets who may speak nowhere"),
     (95, "a ban of the whole site is not checked again when the id is given"),
+    (120, "a provider that only stands by is shown"),
+    (121, "what goes on after a switch-over or a correction keeps its provider's number"),
+    (122, "a switch-over leaves standing what the new primary knows nothing of"),
+    (123, "recovery from a checkpoint forgets who is shown of a match"),
+    (124, "an operator's change is made although the match has changed since it was shown"),
+    (125, "after a switch-over an older event may lead"),
     (130, "a banner outlives the blackout of the room it names"),
     (132, "a user's report of one event counts as often as it comes"),
     (133, "a room that takes nothing twice forgets what was said in it"),

@@ -83,6 +83,7 @@ impl Record {
             (Body::Banner(_) | Body::BannerEnd(_), _) => None,
             // For the doors of every gateway.
             (Body::Revoke(..) | Body::RevokeEnd(_) | Body::Outage(_), _) => None,
+            (Body::Feed(_), _) => None,
         }
     }
 
@@ -96,7 +97,7 @@ impl Record {
     pub fn is_said(&self) -> bool {
         self.lane().is_some()
             || self.is_raw()
-            || matches!(self.body, Body::Gift(_) | Body::Report(_) | Body::Blocked(_) | Body::Held(_))
+            || matches!(self.body, Body::Gift(_) | Body::Score(_) | Body::Report(_) | Body::Blocked(_) | Body::Held(_))
     }
 
     /// Of a comment that was held and approved: the id it was held under.
@@ -201,6 +202,8 @@ pub enum Body {
     RevokeEnd(Revoked),
     /// No new tokens can be had until then at the latest; `None`: they can again.
     Outage(Option<Wall>),
+    /// Who is shown of a match in this room.
+    Feed(Arc<MatchFeed>),
     /// Header kept, body gone (retention or erase).
     Erased,
 }
@@ -330,6 +333,34 @@ pub struct Score {
     pub digest: [u8; 16],
     /// Extra JSON from the provider; kept, never fanned out.
     pub data: Option<Arc<str>>,
+    /// What viewers know it as, where that is not its own event and revision.
+    pub shown: Option<Shown>,
+}
+
+/// A score event's name and number among a match's viewers, given by the server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Shown {
+    pub key: Key,
+    pub revision: Revision,
+    /// It was seen before; a switch-over shows it now, or takes it back.
+    pub again: bool,
+}
+
+impl Score {
+    /// As viewers know it.
+    pub fn shown_as(&self) -> (&Key, Revision) {
+        self.shown.as_ref().map_or((&self.event, self.revision), |shown| (&shown.key, shown.revision))
+    }
+}
+
+/// From whom a match's score events are shown from here on; the records of the switch follow it in the same batch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MatchFeed {
+    pub match_id: Key,
+    pub primary: Key,
+    pub stand_by: Option<Key>,
+    /// Events of the primary that go on with what is shown already, and under which key, where no record says so.
+    pub twins: Vec<(Key, Key)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -131,6 +131,16 @@ enum What {
         #[arg(long)]
         currency: Option<String>,
     },
+    /// Providers of score events: their keys by name, what they are of, and when each was heard.
+    Providers,
+    /// The matches that rooms show.
+    Matches,
+    /// One match: from whom it is shown, what was said of it, and what operators type.
+    Match {
+        id: String,
+        #[command(subcommand)]
+        what: MatchWhat,
+    },
     /// What operators changed, newest first.
     Audit {
         #[arg(long)]
@@ -193,6 +203,59 @@ enum RoomWhat {
         #[arg(long)]
         if_version: Option<u64>,
     },
+}
+
+#[derive(Subcommand)]
+enum MatchWhat {
+    /// From whom it is shown, and what each provider says the score is.
+    Providers,
+    /// Shows it from this provider. Says what viewers would be told, and does it with --confirm.
+    Set {
+        primary: String,
+        /// Written down and compared.
+        #[arg(long)]
+        stand_by: Option<String>,
+        #[command(flatten)]
+        confirm: Confirm,
+    },
+    /// What is shown, and every revision that was said, newest first.
+    Scores {
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        limit: u32,
+    },
+    /// A score event of your own, or a correction of what is shown under --key. Says what viewers would be told, and does it with
+    /// --confirm.
+    Type {
+        /// What is corrected; without it, a new event.
+        #[arg(long)]
+        key: Option<String>,
+        /// goal, penalty, red_card, …; of a correction what is left out stays.
+        #[arg(long)]
+        kind: Option<String>,
+        /// confirmed, provisional, under_review, withdrawn.
+        #[arg(long)]
+        state: Option<String>,
+        /// As 2-1.
+        #[arg(long, value_parser = goals)]
+        score: Option<(u32, u32)>,
+        #[arg(long)]
+        minute: Option<String>,
+        #[command(flatten)]
+        confirm: Confirm,
+    },
+    /// Takes back what is shown under a key. Says what viewers would be told, and does it with --confirm.
+    Withdraw {
+        key: String,
+        #[command(flatten)]
+        confirm: Confirm,
+    },
+}
+
+#[derive(clap::Args)]
+struct Confirm {
+    /// Does what the call without it showed.
+    #[arg(long, value_name = "TOKEN")]
+    confirm: Option<String>,
 }
 
 #[derive(Subcommand)]
@@ -359,6 +422,51 @@ async fn perform(args: &Args) -> Result<()> {
                 }
             }
         }
+        What::Providers => {
+            let answer = admin.providers().await?;
+            if args.json { println!("{answer}") } else { show::providers(&answer) }
+        }
+        What::Matches => {
+            let matches = matches(&admin).await?;
+            if args.json {
+                println!("{}", Value::Object(Map::from_iter([("matches".to_owned(), matches.into())])))
+            } else {
+                show::matches(&matches)
+            }
+        }
+        What::Match { id, what } => match what {
+            MatchWhat::Providers => {
+                let answer = admin.match_providers(id).await?;
+                if args.json { println!("{answer}") } else { show::match_providers(&answer) }
+            }
+            MatchWhat::Scores { limit } => {
+                let answer = scores(&admin, id, *limit as usize).await?;
+                if args.json { println!("{answer}") } else { show::scores(&answer) }
+            }
+            MatchWhat::Set { primary, stand_by, confirm } => {
+                let ask = async |confirmed: Option<(&str, &str)>| {
+                    admin.set_match_providers(id, primary, stand_by.as_deref(), confirmed).await
+                };
+                in_two_steps(&terminal, confirm, &format!("{id} is shown from {primary}"), ask).await?;
+            }
+            MatchWhat::Type { key, kind, state, score, minute, confirm } => {
+                let mut body = Map::new();
+                for (name, value) in [("key", key), ("kind", kind), ("state", state), ("minute", minute)] {
+                    body.extend(value.as_ref().map(|value| (name.to_owned(), value.clone().into())));
+                }
+                if let Some((home, away)) = score {
+                    body.insert("score".to_owned(), serde_json::json!({"home": home, "away": away}));
+                }
+                let ask = async |confirmed: Option<(&str, &str)>| admin.type_score(id, body.clone(), confirmed).await;
+                in_two_steps(&terminal, confirm, &format!("it is told to the viewers of {id}"), ask).await?;
+            }
+            MatchWhat::Withdraw { key, confirm } => {
+                let body =
+                    Map::from_iter([("key".to_owned(), key.clone().into()), ("state".to_owned(), "withdrawn".into())]);
+                let ask = async |confirmed: Option<(&str, &str)>| admin.type_score(id, body.clone(), confirmed).await;
+                in_two_steps(&terminal, confirm, &format!("{key} is taken back from the viewers of {id}"), ask).await?;
+            }
+        },
         What::Audit { room, operator, action, from, to, limit } => {
             let (room, operator, action) = (room.clone(), operator.clone(), action.clone());
             let asked =
@@ -410,6 +518,67 @@ async fn rooms(admin: &Admin, text: Option<String>, by_viewers: bool, limit: usi
     }
 }
 
+/// Asks what would be done, and does it where it is confirmed: by the token of an earlier asking, or at once by `--yes`.
+async fn in_two_steps(
+    terminal: &Terminal<'_>,
+    confirm: &Confirm,
+    what: &str,
+    ask: impl AsyncFn(Option<(&str, &str)>) -> Result<Value, NotDone>,
+) -> Result<()> {
+    let at_once = terminal.args.yes;
+    let token = match &confirm.confirm {
+        Some(token) => token.clone(),
+        None => {
+            if at_once {
+                terminal.why()?;
+            }
+            let shown = ask(None).await?;
+            // One answer a call is JSON: with --yes the last one.
+            if !(at_once && terminal.args.json) {
+                match shown["dry_run"] == true {
+                    true => terminal.done(what, &shown),
+                    false => terminal.show(&shown, |shown| show::preview(shown, at_once)),
+                }
+            }
+            if !at_once || shown["dry_run"] == true {
+                return Ok(());
+            }
+            shown["confirm"].as_str().unwrap_or_default().to_owned()
+        }
+    };
+    let answer = ask(Some((&token, terminal.why()?))).await?;
+    terminal.done(what, &answer);
+    Ok(())
+}
+
+async fn matches(admin: &Admin) -> Result<Vec<Value>> {
+    let mut matches: Vec<Value> = Vec::new();
+    let mut after = None;
+    loop {
+        let answer = admin.matches(after.as_deref(), PAGE).await?;
+        matches.extend(answer["matches"].as_array().cloned().unwrap_or_default());
+        after = answer["next"].as_str().map(str::to_owned);
+        if after.is_none() {
+            return Ok(matches);
+        }
+    }
+}
+
+/// The first answer, with the revisions of those that follow.
+async fn scores(admin: &Admin, id: &str, limit: usize) -> Result<Value> {
+    let mut whole = admin.match_scores(id, PAGE.min(limit), None).await?;
+    loop {
+        let said = whole["revisions"].as_array().map_or(0, Vec::len);
+        let Some(before) = whole["next"].as_u64().filter(|_| said < limit) else { return Ok(whole) };
+        let mut more = admin.match_scores(id, PAGE.min(limit - said), Some(before)).await?;
+        let rows = more["revisions"].as_array_mut().map(std::mem::take).unwrap_or_default();
+        if let Some(revisions) = whole["revisions"].as_array_mut() {
+            revisions.extend(rows);
+        }
+        (whole["next"], whole["more"]) = (more["next"].take(), more["more"].take());
+    }
+}
+
 async fn audit(admin: &Admin, mut asked: AuditAsked, limit: usize) -> Result<Vec<Value>> {
     let mut rows = Vec::new();
     loop {
@@ -445,6 +614,12 @@ fn settings_of(file: &PathBuf) -> Result<Map<String, Value>> {
         Value::Object(settings) => Ok(settings),
         _ => bail!("{}: settings are one JSON object", file.display()),
     }
+}
+
+/// `2-1`
+fn goals(text: &str) -> Result<(u32, u32), String> {
+    let both = text.split_once('-').and_then(|(home, away)| Some((home.parse().ok()?, away.parse().ok()?)));
+    both.ok_or_else(|| "a score is home and away, as 2-1".to_owned())
 }
 
 /// `name=value`; a value that is JSON is that, another is text.

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use grandstand_classifier::Links;
-use grandstand_core::admission;
+use grandstand_core::revision::OPERATOR;
+use grandstand_core::{admission, watch};
 
 use crate::auth::certificate::Holder;
 use crate::auth::door::{Network, Origin};
@@ -169,6 +170,8 @@ pub struct Config {
     pub admission: Option<admission::Limit>,
     pub score_rate: u32,
     pub score_burst: u32,
+    /// When viewers are told that a match's primary provider is silent, and when two providers disagree.
+    pub feeds: watch::Settings,
     pub jwks_file: Option<PathBuf>,
     /// Where an identity provider publishes its keys, and whose certificate is believed there.
     pub jwks: Option<key_set::Source>,
@@ -380,6 +383,18 @@ const KEYS: &[Key] = &[
     key("admission.burst", Takes::Number, "", "New streams at once, and after a pause; without it 1.2 times the rate."),
     key("limits.score_rate", Takes::Number, "20", "Score events of one match a second."),
     key("limits.score_burst", Takes::Number, "100", "Score events of one match at once."),
+    key(
+        "scores.stale_seconds",
+        Takes::Number,
+        "30",
+        "Viewers of a live match are told after so many seconds in which nothing came of its primary provider; 0: never.",
+    ),
+    key(
+        "scores.differ_seconds",
+        Takes::Number,
+        "10",
+        "A match's primary and stand-by that say different scores for so many seconds disagree, which is counted.",
+    ),
     key(
         "auth.jwks_file",
         Takes::Text,
@@ -648,6 +663,12 @@ impl Reader {
             admission: self.admission(),
             score_rate: self.number("limits.score_rate", 1, 1_000_000) as u32,
             score_burst: self.number("limits.score_burst", 1, 1_000_000) as u32,
+            feeds: watch::Settings {
+                stale_after: Some(self.number("scores.stale_seconds", 0, 86_400))
+                    .filter(|seconds| *seconds > 0)
+                    .map(Duration::from_secs),
+                differ_after: Duration::from_secs(self.number("scores.differ_seconds", 1, 86_400)),
+            },
             jwks_file: self.text("auth.jwks_file").map(|p| self.base.join(p)),
             jwks: self.jwks(),
             denied_keys: self.list("auth.denied_keys"),
@@ -1018,6 +1039,9 @@ impl Reader {
         }
         match secret {
             Ok(key) if key.len() < 16 => self.fault("provider", "a key has at least 16 bytes"),
+            Ok(_) if provider == OPERATOR => {
+                self.fault("provider", "operator is the name of what operators type");
+            }
             Ok(_) if kid.contains([',', '=']) => self.fault("provider", "a kid has no comma and no equals sign"),
             Ok(_) if providers.iter().any(|p| p.provider == provider && p.kid == kid) => {
                 self.fault("provider", "the same id and kid twice");

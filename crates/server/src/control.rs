@@ -20,12 +20,14 @@ mod demo;
 mod entry;
 mod export;
 mod facts;
+mod feeds;
 mod gateways;
 mod gifts;
 mod health;
 mod held;
 mod internal;
 mod likes;
+mod matches;
 mod metrics;
 mod moderation;
 mod overview;
@@ -101,6 +103,7 @@ pub struct Control {
     snapshots: snapshot::Cache,
     known: facts::Known,
     score_rates: bucket::Buckets<Box<str>>,
+    feeds: feeds::Feeds,
     guest_rates: bucket::Buckets<door::AddressKey>,
     early: Mutex<Early>,
     exports: Arc<Semaphore>,
@@ -123,6 +126,7 @@ impl Control {
         Arc::new_cyclic(|weak| Control {
             router: routes::router(weak.clone()),
             policy: pages::policy(&deps.config.endpoints),
+            feeds: feeds::Feeds::new(deps.config.feeds),
             deps,
             snapshots: snapshot::Cache::default(),
             known: facts::Known::default(),
@@ -260,6 +264,8 @@ pub fn start(
             if let Some(listener) = internal {
                 tokio::spawn(internal::serve(control.clone(), listener, sealed));
             }
+            // It ends with the runtime; a look that fails is followed by the next.
+            tokio::spawn(feeds::watch(Arc::downgrade(&control)));
             serve(control, requests, stopped).await;
         });
     })?;

@@ -25,6 +25,7 @@ mod refill;
 mod renewal;
 mod roster;
 mod said;
+mod silent;
 mod site;
 mod socket;
 mod stream;

@@ -33,17 +33,18 @@ use grandstand_core::banners::Capped;
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Position, Pseq};
 use grandstand_core::likes::{Frame, Totals};
 use grandstand_core::moderation::Ruling;
-use grandstand_core::names::{ClientMsgId, RoomId, UserId};
+use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
 use grandstand_core::owner::answer::{Answer, Fate};
 use grandstand_core::owner::command::{Command, Tag};
 use grandstand_core::owner::likes::Uncounted;
-use grandstand_core::record::{Audience, Ban, Lane, Record, RetractTarget, Room};
+use grandstand_core::record::{Audience, Ban, Lane, Record, RetractTarget, Room, RoomState};
 use grandstand_core::reports::Reports;
-use grandstand_core::revision::CurrentScore;
+use grandstand_core::revision::{CurrentScore, Ledger};
 use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::time::Wall;
 use grandstand_core::viewer::people::People;
 use grandstand_core::viewer::resume;
+use grandstand_core::watch::Silence;
 use grandstand_wire::problem;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
@@ -170,6 +171,8 @@ pub struct SiteList {
     pub access: Arc<Access>,
     /// Who may be nowhere on the site, by name, and until when: at most `bans::SITE_MAX`.
     pub bans: Arc<[(UserId, Option<Wall>)]>,
+    /// Providers of which nothing comes, and that they are back, by room: at most `watch::TOLD_MAX`.
+    pub silent: Arc<[Silence]>,
 }
 
 /// Who may not speak anywhere, shadow bans too: an operator's list, which no gateway is sent.
@@ -476,7 +479,37 @@ pub enum ToOwner {
     SiteBans {
         reply: oneshot::Sender<SiteBans>,
     },
+    Matches {
+        which: Which,
+        reply: oneshot::Sender<Vec<MatchDetail>>,
+    },
+    /// What rooms are to be told of providers.
+    Silent(Arc<[Silence]>),
     Stop,
+}
+
+/// Which matches are asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Which {
+    One(Key),
+    /// Those that are shown from a primary provider.
+    Fed,
+    /// By id, from after this one, at most so many.
+    All(Option<Key>, usize),
+}
+
+/// A match, and the rooms that show it, the deciding one first.
+#[derive(Clone, Debug)]
+pub struct MatchDetail {
+    pub match_id: Key,
+    pub rooms: Vec<MatchRoom>,
+}
+
+#[derive(Clone, Debug)]
+pub struct MatchRoom {
+    pub room: RoomId,
+    pub state: RoomState,
+    pub ledger: Arc<Ledger>,
 }
 
 /// A connection was told that its comment of a wide room is in the log, and the shard that would tell it what became of it went
@@ -690,6 +723,8 @@ pub struct ShardStatus {
     moderation: Moderated,
     /// Changes of rooms' settings since the process started.
     rules: AtomicU64,
+    /// Score events that were shown as the newest of their key and were not.
+    not_highest: AtomicU64,
     board: Arc<Board>,
     /// Gifts, banners of gifts and of operators, and gifts that were worth a banner and got none, by why.
     gifts: AtomicU64,
@@ -707,6 +742,7 @@ impl ShardStatus {
         ShardStatus {
             board,
             rules: AtomicU64::new(0),
+            not_highest: AtomicU64::new(0),
             ready: AtomicBool::new(false),
             no_space: AtomicBool::new(false),
             head: AtomicU64::new(0),
@@ -814,6 +850,12 @@ impl ShardStatus {
     /// Moves whenever a room's settings change, before whoever changed them is answered.
     pub fn rules(&self) -> u64 {
         self.rules.load(Ordering::Acquire)
+    }
+    pub fn not_highest(&self) -> u64 {
+        self.not_highest.load(Ordering::Relaxed)
+    }
+    pub fn add_not_highest(&self) {
+        self.not_highest.fetch_add(1, Ordering::Relaxed);
     }
     pub fn add_rules(&self) {
         self.rules.fetch_add(1, Ordering::AcqRel);
@@ -1101,6 +1143,20 @@ impl ShardHandle {
         let (reply, answer) = oneshot::channel();
         self.owner().ok_or(ReadRefused::Fault)?.send_link(ToOwner::SiteBans { reply });
         answer.await.map_err(|_| ReadRefused::Fault)
+    }
+
+    /// Matches that rooms show, by id.
+    pub async fn matches(&self, which: Which) -> Result<Vec<MatchDetail>, ReadRefused> {
+        let (reply, answer) = oneshot::channel();
+        self.owner().ok_or(ReadRefused::Fault)?.send_link(ToOwner::Matches { which, reply });
+        answer.await.map_err(|_| ReadRefused::Fault)
+    }
+
+    /// What rooms are to be told of their providers from now on.
+    pub fn tell_silent(&self, told: Arc<[Silence]>) {
+        if let Some(owner) = self.owner() {
+            owner.send_link(ToOwner::Silent(told));
+        }
     }
 
     /// Comments before `before`, newest last, at most `limit`, retracted ones left out.

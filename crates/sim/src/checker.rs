@@ -4,6 +4,7 @@
 mod access;
 mod asks;
 mod bans;
+pub mod feeds;
 mod gifts;
 mod site;
 mod verdicts;
@@ -54,6 +55,8 @@ pub struct Weight {
     pub won: u64,
     /// Comments that nobody but their authors and the moderators are shown.
     pub apart: u64,
+    /// Times a match was shown from another provider.
+    pub switches: u64,
 }
 
 impl Log<'_> {
@@ -82,6 +85,7 @@ pub fn check(
         Weight { epochs: log.valid.iter().filter(|r| r.body == Body::EpochStart).count() as u64, ..Weight::default() };
     check_log(&log, clocks_jump, &mut found);
     check_wide(&log, &mut found, &mut weight);
+    feeds::check(&log.valid, &mut found, &mut weight);
     verdicts::check(&log, history, &mut found);
     check_answers(&log, history, &mut found, &mut weight);
     check_viewers(&log, history, &mut found, &mut weight);
@@ -172,7 +176,9 @@ fn check_log(log: &Log<'_>, clocks_jump: bool, found: &mut Violations) {
                 }
             }
             Body::Score(s) => {
-                let fresh = scores.insert((room, &s.match_id, &s.provider, &s.event, s.revision));
+                // What a switch-over shows was written down before.
+                let again = s.shown.as_ref().is_some_and(|shown| shown.again);
+                let fresh = again || scores.insert((room, &s.match_id, &s.provider, &s.event, s.revision));
                 if !fresh {
                     found
                         .push(format!("I-10: {} {} revision {} is in {room} twice", s.match_id, s.event, s.revision.0));
@@ -344,7 +350,8 @@ fn check_answers(log: &Log<'_>, history: &[Line], found: &mut Violations, weight
             }
             Seen::Acked { wish, id, .. } => {
                 weight.acks += 1;
-                if !matches!(wish, Wish::Gift { .. })
+                // Who is shown of a match is judged by itself.
+                if !matches!(wish, Wish::Gift { .. } | Wish::Score { .. })
                     && log.by_id.get(id).is_some_and(|record| record.audience == Audience::Nobody)
                 {
                     found.push(format!("{wish:?} was acknowledged as {id:?}, which no viewer is sent"));
@@ -651,8 +658,9 @@ fn deliver(
 
 fn show(board: &mut BTreeMap<(Key, Key), Revision>, event: &Record) {
     if let Body::Score(score) = &event.body {
-        let shown = board.entry((score.match_id.clone(), score.event.clone())).or_insert(score.revision);
-        *shown = (*shown).max(score.revision);
+        let (key, revision) = score.shown_as();
+        let shown = board.entry((score.match_id.clone(), key.clone())).or_insert(revision);
+        *shown = (*shown).max(revision);
     }
 }
 
@@ -706,7 +714,8 @@ fn account(log: &Log<'_>, client: ClientIdx, session: &Session, found: &mut Viol
 fn tops_at(log: &Log<'_>, upto: Position) -> BTreeMap<RoomId, BTreeMap<(Key, Key), Revision>> {
     let mut tops: BTreeMap<RoomId, BTreeMap<(Key, Key), Revision>> = BTreeMap::new();
     for record in log.valid.iter().take_while(|r| r.event_id().position() <= upto) {
-        if let Some(room) = record.room.as_ref().filter(|_| matches!(record.body, Body::Score(_))) {
+        let is_shown = matches!(record.body, Body::Score(_)) && record.audience == Audience::Everyone;
+        if let Some(room) = record.room.as_ref().filter(|_| is_shown) {
             show(tops.entry(room.clone()).or_default(), record);
         }
     }

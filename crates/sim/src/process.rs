@@ -333,7 +333,7 @@ impl Process {
             pseq: view.pseq,
             recent: view.recent.iter().cloned().collect(),
             likes: view.likes.clone(),
-            tops: view.scores.values().flat_map(|ledger| ledger.lines.values().map(|line| line.top.clone())).collect(),
+            tops: view.scores.values().flat_map(|ledger| ledger.tops().cloned()).collect(),
         })
     }
 

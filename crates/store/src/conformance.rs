@@ -564,6 +564,7 @@ impl Pen {
             historical: false,
             digest: [7; 16],
             data: None,
+            shown: None,
         };
         self.priority(room, Body::Score(score))
     }

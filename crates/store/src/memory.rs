@@ -353,6 +353,7 @@ fn size_of_record(record: &Record) -> u64 {
         Body::Audit(a) => a.what.len() + a.justification.len(),
         Body::Tally(t) => 256 * t.rooms.len() + 24 * t.senders.len(),
         Body::Banner(_) | Body::Combo(_) => 128,
+        Body::Feed(f) => 128 + 64 * f.twins.len(),
         Body::EpochStart
         | Body::BannerEnd(_)
         | Body::Revoke(..)

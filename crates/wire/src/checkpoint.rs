@@ -11,6 +11,7 @@ use std::sync::Arc;
 use grandstand_core::access::{Access, Term};
 use grandstand_core::banners::{Site, Standing};
 use grandstand_core::combos::{self, Combo, Combos};
+use grandstand_core::feed::Feed;
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Position, Pseq, Revision, Seq};
 use grandstand_core::likes::Counted;
 use grandstand_core::names::{Key, RoomId, UserId};
@@ -18,7 +19,7 @@ use grandstand_core::owner::checkpoint::{LogCheckpoint, RoomCheckpoint};
 use grandstand_core::owner::view::{Gifts, Retracted, RoomView};
 use grandstand_core::record::{Ban, Body, Record};
 use grandstand_core::reports::{Reported, Reports};
-use grandstand_core::revision::{Ledger, Line, Seen};
+use grandstand_core::revision::{Ledger, Line, Row, Seen};
 use grandstand_core::time::Wall;
 
 use crate::proto::{Broken, Decoder, Encoder};
@@ -182,6 +183,18 @@ pub fn encode_room(room: &RoomCheckpoint, out: &mut Vec<u8>) {
                 for ((provider, event), line) in &ledger.lines {
                     nested(e, 2, |e| encode_line(provider, event, line, e));
                 }
+                for (key, row) in &ledger.rows {
+                    nested(e, 3, |e| encode_row(key, row, ledger, e));
+                }
+                if let Some(feed) = &ledger.feed {
+                    nested(e, 4, |e| {
+                        e.text(1, feed.primary.as_str());
+                        e.text(2, feed.stand_by.as_ref().map_or("", Key::as_str));
+                        e.number(3, feed.since.value());
+                    });
+                }
+                // Servers that showed whatever was said wrote no rows.
+                e.bool(5, ledger.rows.is_empty() && !ledger.lines.is_empty());
             });
         }
         for ban in view.bans.values() {
@@ -261,7 +274,7 @@ pub fn decode_room(bytes: &[u8]) -> Result<RoomCheckpoint, Fault> {
     view.bound = pairs(&mut d, 10, |d| Ok((key(d.text(1)?)?, event_id(d.number(2)?)?)))?;
     view.scores = pairs(&mut d, 11, |d| {
         let match_id = key(d.text(1)?)?;
-        Ok((match_id, Arc::new(Ledger { lines: pairs(d, 2, decode_line)? })))
+        Ok((match_id, Arc::new(decode_ledger(d)?)))
     })?;
     // What is empty stays the one that all rooms share.
     let bans: BTreeMap<_, _> = pairs(&mut d, 12, named_ban)?;
@@ -393,6 +406,56 @@ fn encode_line(provider: &Key, event: &Key, line: &Line, e: &mut Encoder<'_>) {
         });
     }
     e.bytes_some(5, &inner_record(&line.top));
+    e.text(6, line.row.as_ref().map_or("", Key::as_str));
+}
+
+fn encode_row(name: &Key, row: &Row, ledger: &Ledger, e: &mut Encoder<'_>) {
+    e.text(1, name.as_str());
+    e.text(2, row.of.0.as_str());
+    e.text(3, row.of.1.as_str());
+    e.number(4, row.first.value());
+    e.bool(5, row.numbered);
+    // Most rows show what their line said last.
+    if !ledger.lines.get(&row.of).is_some_and(|line| line.top == row.top) {
+        e.bytes_some(6, &inner_record(&row.top));
+    }
+}
+
+fn decode_ledger(d: &mut Decoder<'_>) -> Result<Ledger, Broken> {
+    let lines: BTreeMap<(Key, Key), Line> = pairs(d, 2, decode_line)?;
+    let mut rows: BTreeMap<Key, Row> = pairs(d, 3, |d| {
+        let name = key(d.text(1)?)?;
+        let of = (key(d.text(2)?)?, key(d.text(3)?)?);
+        let (first, numbered) = (event_id(d.number(4)?)?, d.bool(5)?);
+        let top = match d.bytes_some(6)? {
+            Some(bytes) => score_record(bytes)?,
+            None => lines.get(&of).ok_or("a row without its line")?.top.clone(),
+        };
+        Ok((name, Row { first, top, of, numbered }))
+    })?;
+    let feeds = repeated(d, 4, |d| {
+        let primary = key(d.text(1)?)?;
+        let stand_by = Some(d.text(2)?).filter(|name| !name.is_empty()).map(key).transpose()?;
+        Ok(Feed { primary, stand_by, since: event_id(d.number(3)?)? })
+    })?;
+    if feeds.len() > 1 {
+        return Err("a feed");
+    }
+    let hidden = d.bool(5)?;
+    if rows.is_empty() && !hidden {
+        for (of, line) in &lines {
+            let (first, top, of) = (line.first, line.top.clone(), of.clone());
+            rows.entry(of.1.clone()).or_insert(Row { first, top, of, numbered: false });
+        }
+    }
+    Ok(Ledger { lines, rows, feed: feeds.into_iter().next() })
+}
+
+fn score_record(bytes: &[u8]) -> Result<Arc<Record>, Broken> {
+    outer_record(bytes).and_then(|record| match record.body {
+        Body::Score(_) => Ok(record),
+        _ => Err("a score event"),
+    })
 }
 
 fn decode_line(d: &mut Decoder<'_>) -> Result<((Key, Key), Line), Broken> {
@@ -406,8 +469,9 @@ fn decode_line(d: &mut Decoder<'_>) -> Result<((Key, Key), Line), Broken> {
             superseded: d.bool(4)?,
         })
     })?;
-    let top = outer_record(d.bytes_some(5)?.ok_or("top")?)?;
-    Ok((name, Line { first, seen, top }))
+    let top = score_record(d.bytes_some(5)?.ok_or("top")?)?;
+    let row = Some(d.text(6)?).filter(|name| !name.is_empty()).map(key).transpose()?;
+    Ok((name, Line { first, seen, top, row }))
 }
 
 fn inner_record(record: &Record) -> Vec<u8> {

@@ -41,7 +41,7 @@ pub fn kind(record: &Record) -> Option<&'static str> {
         | Body::HeldEnd(_)
         | Body::Erased => None,
         Body::Banner(_) | Body::BannerEnd(_) => None,
-        Body::Revoke(..) | Body::RevokeEnd(_) | Body::Outage(_) => None,
+        Body::Revoke(..) | Body::RevokeEnd(_) | Body::Outage(_) | Body::Feed(_) => None,
     }
 }
 
@@ -88,6 +88,7 @@ pub(crate) fn members(record: &Record, event: &mut Writer<'_>) {
         | Body::Revoke(..)
         | Body::RevokeEnd(_)
         | Body::Outage(_)
+        | Body::Feed(_)
         | Body::Erased => {}
         Body::Banner(body) => {
             banner_members(record.event_id(), body, event);
@@ -130,8 +131,9 @@ fn comment(record: &Record, body: &Comment, event: &mut Writer<'_>) {
 }
 
 fn score(body: &Score, event: &mut Writer<'_>) {
-    event.text("match_id", body.match_id.as_str()).text("key", body.event.as_str());
-    event.number("revision", u64::from(body.revision.0));
+    let (key, revision) = body.shown_as();
+    event.text("match_id", body.match_id.as_str()).text("key", key.as_str());
+    event.number("revision", u64::from(revision.0));
     event.text("kind", body.kind.name()).text("state", body.state.name());
     event.with("score", |out| goals(body, out));
     match &body.minute {
@@ -540,18 +542,22 @@ impl FeedPaused<'_> {
     }
 }
 
-/// Nothing has come from a provider for long.
+/// Nothing has come for long from the provider that a match is shown from; or it has, again.
 #[derive(Clone, Debug)]
 pub struct FeedStale<'a> {
     pub room: &'a RoomId,
+    pub match_id: &'a Key,
     pub provider: &'a Key,
     pub since: Wall,
+    /// It is back.
+    pub ended: bool,
 }
 
 impl FeedStale<'_> {
     pub fn write(&self, out: &mut Vec<u8>) {
         let mut event = Writer::event(out, "feed_stale", Some(self.room));
-        event.text("provider", self.provider.as_str()).time("since_ts", self.since).end();
+        event.text("match_id", self.match_id.as_str()).text("provider", self.provider.as_str());
+        event.time("since_ts", self.since).flag("ended", self.ended).end();
     }
 }
 

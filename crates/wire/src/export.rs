@@ -1,10 +1,10 @@
 //! One record as one line of JSON: the room's log as `GET /admin/rooms/{room}/export` gives it, for checkers and archives.
 //!
 //! A line is the viewers' event with what only the log knows added: `ts`, `epoch`, `seq`, the author's key, the provider,
-//! who may see it. Records that no viewer is sent (`epoch_start`, `room`, `ban`, `unban`, `audit`, `tally`) are control lines.
+//! who may see it. Records that no viewer is sent (`epoch_start`, `room`, `ban`, `unban`, `audit`, `tally`, `feed`) are control lines.
 
 use grandstand_core::ids::EventId;
-use grandstand_core::names::{ClientMsgId, RoomId, UserId};
+use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
 use grandstand_core::record::{Audience, Body, Comment, End, Record, Room, Verdict};
 use grandstand_core::sampler::{Rules, Weights};
 
@@ -41,6 +41,7 @@ pub fn kind(record: &Record) -> (&'static str, bool) {
         Body::Revoke(..) => ("revoke", true),
         Body::RevokeEnd(_) => ("revoke_end", true),
         Body::Outage(_) => ("outage", true),
+        Body::Feed(_) => ("feed", true),
     }
 }
 
@@ -104,6 +105,10 @@ fn control_members(body: &Body, line: &mut Writer<'_>) {
     match body {
         Body::Score(score) => {
             line.text("provider", score.provider.as_str());
+            if let Some(shown) = &score.shown {
+                line.text("provider_event", score.event.as_str());
+                line.number("provider_revision", u64::from(score.revision.0)).flag("again", shown.again);
+            }
             if let Some(data) = &score.data {
                 line.with("data", |out| write_data(data, out));
             }
@@ -171,6 +176,17 @@ fn control_members(body: &Body, line: &mut Writer<'_>) {
                 Some(at) => line.time("until_ts", *at),
                 None => line.raw("until_ts", "null"),
             };
+        }
+        Body::Feed(feed) => {
+            line.text("match_id", feed.match_id.as_str()).text("primary", feed.primary.as_str());
+            line.text_if("stand_by", feed.stand_by.as_ref().map(Key::as_str));
+            line.with("goes_on_as", |out| {
+                let mut twins = Writer::object(out);
+                for (event, key) in &feed.twins {
+                    twins.text(event.as_str(), key.as_str());
+                }
+                twins.end();
+            });
         }
         Body::Gift(gift) => {
             if let Some(until) = gift.banner_until {

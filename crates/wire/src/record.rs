@@ -19,8 +19,8 @@ use grandstand_core::likes;
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::record::{
     Audience, Audit, Ban, Banner, BannerGift, Blocked, Body, ComboUpdate, Comment, Config, Crowd, End, Gift, Held,
-    HeldEnd, Lane, Policy, Record, Retract, RetractTarget, Room, RoomState, Score, ScoreKind, ScoreState, Source,
-    Tally, Verdict, Won,
+    HeldEnd, Lane, MatchFeed, Policy, Record, Retract, RetractTarget, Room, RoomState, Score, ScoreKind, ScoreState,
+    Shown, Source, Tally, Verdict, Won,
 };
 use grandstand_core::regions::Region;
 use grandstand_core::reports::Report;
@@ -341,7 +341,8 @@ const KIND_REPORT: u64 = 23;
 const KIND_REVOKE: u64 = 26;
 const KIND_REVOKE_END: u64 = 27;
 const KIND_OUTAGE: u64 = 28;
-const KIND_LAST: u64 = KIND_OUTAGE;
+const KIND_FEED: u64 = 30;
+const KIND_LAST: u64 = KIND_FEED;
 
 fn kind_of(body: &Body) -> u64 {
     match body {
@@ -370,6 +371,7 @@ fn kind_of(body: &Body) -> u64 {
         Body::Revoke(..) => KIND_REVOKE,
         Body::RevokeEnd(_) => KIND_REVOKE_END,
         Body::Outage(_) => KIND_OUTAGE,
+        Body::Feed(_) => KIND_FEED,
         Body::Erased => KIND_ERASED,
     }
 }
@@ -467,6 +469,11 @@ fn encode_body(body: &Body, e: &mut Encoder<'_>) {
             if let Some(data) = &s.data {
                 e.bytes_some(12, data.as_bytes());
             }
+            if let Some(shown) = &s.shown {
+                e.text(13, shown.key.as_str());
+                e.number(14, u64::from(shown.revision.0));
+                e.bool(15, shown.again);
+            }
         }
         Body::Gift(g) => {
             e.text(1, g.gift_id.as_str());
@@ -559,6 +566,7 @@ fn encode_body(body: &Body, e: &mut Encoder<'_>) {
             e.number(4, until.0);
         }
         Body::RevokeEnd(what) => encode_revoked(what, e),
+        Body::Feed(feed) => encode_feed(feed, e),
         Body::Outage(until) => {
             if let Some(until) = until {
                 e.number_some(1, until.0);
@@ -812,6 +820,36 @@ pub(crate) fn decode_banner(d: &mut Decoder<'_>) -> Result<Banner, Broken> {
     Ok(Banner { text, gift, room: name(d.text(7)?, RoomId::parse, "room")?, until: Wall(d.number(8)?) })
 }
 
+fn encode_feed(feed: &MatchFeed, e: &mut Encoder<'_>) {
+    e.text(1, feed.match_id.as_str());
+    e.text(2, feed.primary.as_str());
+    e.text(3, feed.stand_by.as_ref().map_or("", Key::as_str));
+    for (event, key) in &feed.twins {
+        nested(e, 4, |e| {
+            e.text(1, event.as_str());
+            e.text(2, key.as_str());
+        });
+    }
+}
+
+fn decode_feed(d: &mut Decoder<'_>) -> Result<MatchFeed, Broken> {
+    Ok(MatchFeed {
+        match_id: Key::parse(d.text(1)?).ok_or("match_id")?,
+        primary: Key::parse(d.text(2)?).ok_or("primary")?,
+        stand_by: name(d.text(3)?, Key::parse, "stand_by")?,
+        twins: {
+            let mut twins = Vec::new();
+            while let Some(bytes) = d.bytes_some(4)? {
+                let mut inner = Decoder::new(bytes);
+                let event = Key::parse(inner.text(1)?).ok_or("a twin")?;
+                twins.push((event, Key::parse(inner.text(2)?).ok_or("a twin")?));
+                inner.end()?;
+            }
+            twins
+        },
+    })
+}
+
 fn packed(ids: &[EventId]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut e = Encoder(&mut out);
@@ -867,6 +905,14 @@ fn decode_body(kind: u64, revision: u32, bytes: &[u8]) -> Result<Body, Broken> {
             historical: d.bool(10)?,
             digest: d.bytes_some(11)?.and_then(|b| b.try_into().ok()).ok_or("digest")?,
             data: d.text_some(12)?.map(Arc::from),
+            shown: match d.text_some(13)? {
+                None => None,
+                Some(key) => Some(Shown {
+                    key: Key::parse(key).ok_or("shown")?,
+                    revision: Revision(d.number32(14)?),
+                    again: d.bool(15)?,
+                }),
+            },
         }),
         KIND_GIFT => Body::Gift(Gift {
             gift_id: Key::parse(d.text(1)?).ok_or("gift_id")?,
@@ -943,6 +989,7 @@ fn decode_body(kind: u64, revision: u32, bytes: &[u8]) -> Result<Body, Broken> {
         }
         KIND_REVOKE_END => Body::RevokeEnd(decode_revoked(&mut d)?),
         KIND_OUTAGE => Body::Outage(d.number_some(1)?.map(Wall)),
+        KIND_FEED => Body::Feed(Arc::new(decode_feed(&mut d)?)),
         KIND_AUDIT => Body::Audit(Audit { what: d.text(1)?.into(), justification: d.text(2)?.into() }),
         _ => return Err("kind"),
     };

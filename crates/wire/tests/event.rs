@@ -171,8 +171,10 @@ fn events_of_one_connection_are_written_as_they_always_were() {
     keep("left", "left", &written(|out| Left { room }.write(out)));
     let paused = FeedPaused { room, reason: "regional_failover", retry_after_ms: 5_000, spread_ms: 60_000 };
     keep("feed_paused", "feed_paused", &written(|out| paused.write(out)));
-    let stale = FeedStale { room, provider: &key("sportradar"), since: Wall(1_779_048_873_122) };
+    let (match_id, provider, since) = (&key("final"), &key("sportradar"), Wall(1_779_048_873_122));
+    let stale = FeedStale { room, match_id, provider, since, ended: false };
     keep("feed_stale", "feed_stale", &written(|out| stale.write(out)));
+    keep("feed_stale_ended", "feed_stale", &written(|out| FeedStale { ended: true, ..stale.clone() }.write(out)));
     let mut site = Site::default();
     for (_, record) in samples() {
         if !matches!(record.body, Body::BannerEnd(_)) {

@@ -11,8 +11,8 @@ use grandstand_core::ids::{Epoch, EventId, Pseq, Revision, Seq};
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::record::{
     Audience, Audit, Ban, Banner, BannerGift, Blocked, Body, ComboUpdate, Comment, Config, Crowd, End, Gift, Held,
-    HeldEnd, Policy, Record, Retract, RetractTarget, Room, RoomState, Score, ScoreKind, ScoreState, Source, Tally,
-    Verdict, Won,
+    HeldEnd, MatchFeed, Policy, Record, Retract, RetractTarget, Room, RoomState, Score, ScoreKind, ScoreState, Shown,
+    Source, Tally, Verdict, Won,
 };
 use grandstand_core::regions::Region;
 use grandstand_core::reports::Report;
@@ -172,13 +172,16 @@ fn comment() -> impl Strategy<Value = Comment> {
 fn score() -> impl Strategy<Value = Body> {
     let ids = (key(), key(), key(), 1..=1_000_000u32);
     let state = (select(&ScoreKind::ALL[..]), select(&ScoreState::ALL[..]), any::<u32>(), any::<u32>());
-    (ids, state, option::of(text()), any::<(bool, bool, [u8; 16])>(), option::of(text())).prop_map(
+    let shown = (key(), any::<u32>(), any::<bool>());
+    let shown = option::of(shown.prop_map(|(key, n, again)| Shown { key, revision: Revision(n), again }));
+    let more = (option::of(text()), shown);
+    (ids, state, option::of(text()), any::<(bool, bool, [u8; 16])>(), more).prop_map(
         |(
             (match_id, provider, event, revision),
             (kind, state, home, away),
             minute,
             (superseded, historical, digest),
-            data,
+            (data, shown),
         )| {
             Body::Score(Score {
                 match_id,
@@ -194,6 +197,7 @@ fn score() -> impl Strategy<Value = Body> {
                 historical,
                 digest,
                 data,
+                shown,
             })
         },
     )
@@ -397,6 +401,9 @@ fn body() -> impl Strategy<Value = Body> {
         (revoked(), wall()).prop_map(|(what, until)| Body::Revoke(what, until)),
         revoked().prop_map(Body::RevokeEnd),
         option::of(wall()).prop_map(Body::Outage),
+        (key(), key(), option::of(key()), vec((key(), key()), 0..3)).prop_map(
+            |(match_id, primary, stand_by, twins)| Body::Feed(MatchFeed { match_id, primary, stand_by, twins }.into())
+        ),
         combo(),
         retract(),
         config(),

@@ -10,21 +10,24 @@ export function emptyRoom(roomId) {
   return {
     roomId, title: roomId, cursor: 0, pseq: null, config: {}, scores: new Map(), entries: [], ids: new Set(),
     retracted: new Set(), skipped: 0, holes: 0, counters: {}, mine: new Map(), changed: new Set(),
-    combos: new Map(), banners: new Map(),
+    combos: new Map(), banners: new Map(), silent: new Map(),
   };
 }
 
 const scoreKey = (s) => `${s.match_id}\u0000${s.key}`;
 
-/** The score to show for each match: the last news by id among the highest revisions that stand. */
+/**
+ * The score to show for each match: of the newest event that stands. An event keeps the place of its first revision, which is its
+ * place in the map, so a late correction of the first goal does not take the second one back; history ranks before news.
+ */
 export function scoreboard(room) {
   const byMatch = new Map();
   for (const s of room.scores.values()) {
     if (s.state === 'withdrawn' || !s.score) continue;
     const shown = byMatch.get(s.match_id);
-    if (!shown || (s.event_id ?? 0) > (shown.event_id ?? 0)) byMatch.set(s.match_id, s);
+    if (!shown || shown.historical || !s.historical) byMatch.set(s.match_id, s);
   }
-  return [...byMatch.values()];
+  return [...byMatch.values()].map((s) => ({ ...s, silentSince: room.silent.get(s.match_id) }));
 }
 
 function keepScore(room, s) {
@@ -131,7 +134,11 @@ export function applySnapshot(room, snapshot) {
   room.config = { ...room.config, ...(snapshot.config ?? {}) };
   room.title = room.config.title || room.roomId;
   keepCounters(room, snapshot.counters);
+  // In the order of their first revisions, which those that came on the stream alone do not know.
+  const known = room.scores;
+  room.scores = new Map();
   for (const s of snapshot.scores ?? []) keepScore(room, s);
+  for (const s of known.values()) keepScore(room, s);
   for (const b of snapshot.banners ?? []) banner(room, b);
   for (const c of snapshot.recent_comments ?? []) comment(room, c);
   room.entries.sort((a, b) => (a.id ?? Infinity) - (b.id ?? Infinity));
@@ -159,7 +166,14 @@ export function apply(room, e) {
       room.banners.clear();
       room.changed.add('banners');
       for (const b of e.banners ?? []) banner(room, b);
-      room.changed.add('head');
+      // Who is silent is said right after.
+      room.silent.clear();
+      room.changed.add('head').add('scores');
+      return null;
+    case 'feed_stale':
+      if (e.ended) room.silent.delete(e.match_id);
+      else room.silent.set(e.match_id, e.since_ts);
+      room.changed.add('scores');
       return null;
     case 'comment':
       comment(room, e);

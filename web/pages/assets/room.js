@@ -179,6 +179,7 @@ function paintScores() {
     if (s.minute) line.append(span('mark', /^\d/.test(s.minute) ? `${s.minute}′` : s.minute));
     if (s.state && s.state !== 'confirmed') line.append(span('mark', s.state.replaceAll('_', ' ')));
     else if (s.revision > 1) line.append(span('mark', 'corrected'));
+    if (s.silentSince) line.append(span('mark', 'no word from the ground'));
     return line;
   }));
 }

@@ -199,6 +199,7 @@ impl Owner {
                 self.room_for_use(&gift.room)?;
             }
             Command::Banner(_) | Command::BannerEnd { .. } => {}
+            Command::SetFeed { .. } | Command::TypeScore { .. } => {}
             Command::SiteBan { .. } | Command::SiteUnban { .. } => {}
             Command::Report(report) => self.check_report(report)?,
             Command::Revoke { .. } | Command::RevokeEnd { .. } | Command::Outage { .. } => {}

@@ -35,6 +35,14 @@ pub enum Answer {
         event_id: EventId,
         revision: Revision,
         superseded: bool,
+        /// Its match's viewers are shown its provider.
+        shown: bool,
+        room: RoomId,
+    },
+    /// A match is shown from other providers, or an operator's word on it is in the log. `event_id`: the deciding room's newest
+    /// record of it.
+    Match {
+        event_id: EventId,
         room: RoomId,
     },
     /// The room as it is after the command.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::access::Revoked;
-use crate::ids::EventId;
-use crate::names::{ClientMsgId, RoomId, UserId};
-use crate::record::{Audit, Ban, Gift, RetractTarget};
+use crate::ids::{EventId, Position};
+use crate::names::{ClientMsgId, Key, RoomId, UserId};
+use crate::record::{Audit, Ban, Gift, RetractTarget, ScoreKind, ScoreState};
 use crate::reports::Report;
 use crate::revision::ScoreIn;
 use crate::rooms::RoomChange;
@@ -74,13 +74,25 @@ pub enum Command {
         target: RetractTarget,
         reason: Arc<str>,
     },
+    /// From whom a match is shown. `if_version`: the newest record of the match that the change was made against.
+    SetFeed {
+        match_id: Key,
+        primary: Key,
+        stand_by: Option<Key>,
+        if_version: Option<Position>,
+    },
+    /// An operator's word on a match: an event of its own, or a correction of one that is shown.
+    TypeScore {
+        typed: TypedScore,
+        if_version: Option<Position>,
+    },
     /// A human's word on a held comment.
     Decide {
         room: RoomId,
         held: EventId,
         approve: bool,
     },
-    /// Any of the five above as an operator's write: when it is not refused, the log keeps who did it and why beside it,
+    /// Any of the seven above as an operator's write: when it is not refused, the log keeps who did it and why beside it,
     /// also when there was nothing to change.
     Audited {
         by: UserId,
@@ -138,6 +150,20 @@ pub struct GiftIn {
     pub room: RoomId,
     pub user: UserId,
     pub gift: Gift,
+}
+
+/// What an operator says of an event of a match.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TypedScore {
+    pub match_id: Key,
+    /// The key viewers know it under; one that nothing is shown under is a new event.
+    pub event: Key,
+    pub kind: ScoreKind,
+    pub state: ScoreState,
+    pub home: u32,
+    pub away: u32,
+    pub minute: Option<Arc<str>>,
+    pub digest: [u8; 16],
 }
 
 #[derive(Clone, PartialEq, Debug)]

@@ -11,9 +11,9 @@ use crate::owner::Owner;
 use crate::owner::answer::Answer;
 use crate::owner::draft::Draft;
 use crate::planted::planted;
-use crate::record::{Body, Config, Retract, RetractTarget, Room, RoomState, ScoreKind, ScoreState};
+use crate::record::{Body, Config, Record, Retract, RetractTarget, Room, RoomState, Score, ScoreKind, ScoreState};
 use crate::reject::{Code, Reject};
-use crate::revision::{Decision, ScoreIn};
+use crate::revision::{Decision, Ledger, ScoreIn, Showing};
 use crate::rooms::{self, Asks, RoomChange};
 use crate::time::Wall;
 
@@ -44,7 +44,8 @@ impl Owner {
         let (revision, superseded, known_event) = match decision {
             Decision::Repeat(seen) => {
                 let (event_id, revision, superseded) = (seen.event_id, seen.revision, seen.superseded);
-                return Ok(Answer::Score { accepted: false, event_id, revision, superseded, room });
+                let shown = view.scores[&score.match_id].feed.as_ref().is_none_or(|feed| feed.shows(&score.provider));
+                return Ok(Answer::Score { accepted: false, event_id, revision, superseded, shown, room });
             }
             Decision::Conflict => {
                 let text = "this revision was sent with another payload";
@@ -57,14 +58,43 @@ impl Owner {
             let text = format!("the room is {}", state.name());
             return Err(Answer::Reject(Reject::new(Code::RoomState, text)));
         }
-        let body = Body::Score(score.into_score(revision, superseded));
-        let mut event_id = None;
+        let mut first = None;
         for &at in &rooms {
-            let record = self.log_priority(draft, at, |r| r.body = body.clone());
-            event_id.get_or_insert(record.event_id());
+            let ledger = self.ledger_in(draft, at, &score.match_id);
+            let showing = ledger.map_or(Showing::Plain, |ledger| ledger.showing(&score, revision));
+            let told = score.clone().into_score(revision, superseded);
+            let shown = showing != Showing::Hidden;
+            let record = self.log_score(draft, at, told, showing);
+            first.get_or_insert((record.event_id(), shown));
+            if shown {
+                self.settle_match(draft, at, &score.match_id);
+            }
         }
-        let event_id = event_id.expect("there is a first room");
-        Ok(Answer::Score { accepted: true, event_id, revision, superseded, room })
+        let (event_id, shown) = first.expect("there is a first room");
+        Ok(Answer::Score { accepted: true, event_id, revision, superseded, shown, room })
+    }
+
+    /// Logs a revision as its room is to show it.
+    pub(super) fn log_score(&self, draft: &mut Draft, at: usize, mut score: Score, showing: Showing) -> Arc<Record> {
+        match showing {
+            Showing::Plain => self.log_priority(draft, at, |r| r.body = Body::Score(score)),
+            Showing::As(shown) => {
+                // Of what viewers have it is the highest, whatever its provider said before.
+                score.superseded = false;
+                score.shown = Some(shown);
+                self.log_priority(draft, at, |r| r.body = Body::Score(score))
+            }
+            Showing::Hidden => {
+                let room = self.slots[at].room.clone();
+                let there = self.drafted(draft, at).is_some();
+                assert!(there, "a room that shows a match is there");
+                self.push_private(draft, at, &room, |r| r.body = Body::Score(score))
+            }
+        }
+    }
+
+    pub(super) fn ledger_in<'a>(&'a self, draft: &'a Draft, at: usize, match_id: &Key) -> Option<&'a Ledger> {
+        self.view_in(draft, at)?.scores.get(match_id).map(|ledger| &**ledger)
     }
 
     /// The rooms that show a match as this batch leaves them so far, the first bound first.
@@ -111,6 +141,9 @@ impl Owner {
             let watched = exists || self.settings.create_on_use;
             let config = if watched { changed.config } else { Config::default() };
             self.log_settings(draft, at, settings.clone(), config);
+            for new in settings.matches.iter().filter(|m| !old.matches.contains(m)) {
+                self.follow_feed(draft, at, new);
+            }
         }
         Ok(settings)
     }

@@ -46,6 +46,9 @@ impl Owner {
         if planted(74) {
             view.held = Arc::default();
         }
+        if planted(123) {
+            view.scores.values_mut().for_each(|ledger| Arc::make_mut(ledger).feed = None);
+        }
         let at = self.slot_of(&view.room);
         self.slots[at].switch.set(view.wide);
         self.slots[at].view = Some(view);

@@ -18,7 +18,7 @@ use crate::owner::commit::{Flight, Settle};
 use crate::owner::draft::Draft;
 use crate::owner::likes::Sealed;
 use crate::planted::planted;
-use crate::record::{Audience, Audit, Body, Comment as CommentBody, Policy, Record, Verdict, count_winners};
+use crate::record::{Audience, Audit, Body, Comment as CommentBody, MatchFeed, Policy, Record, Verdict, count_winners};
 use crate::time::{Mono, Wall};
 
 /// A command that has passed the door.
@@ -214,6 +214,10 @@ impl Owner {
             Command::Unban { room, user } => self.seal_unban(draft, room, user),
             Command::Retract { room, target, reason } => self.seal_retract(draft, room, target, reason),
             Command::Decide { room, held, approve } => self.seal_decision(draft, &room, held, approve),
+            Command::SetFeed { match_id, primary, stand_by, if_version } => {
+                self.seal_feed(draft, MatchFeed { match_id, primary, stand_by, twins: Vec::new() }, if_version)
+            }
+            Command::TypeScore { typed, if_version } => self.seal_typed(draft, &typed, if_version),
             Command::Audited { by, audit, command } => self.seal_audited(draft, by, audit, *command),
             Command::Publish(_) | Command::React(_) => {
                 unreachable!("a comment waits as a comment, a reaction not at all")
@@ -227,11 +231,17 @@ impl Owner {
             | Command::Ban { room, .. }
             | Command::Unban { room, .. }
             | Command::Retract { room, .. }
-            | Command::Decide { room, .. } => room.clone(),
+            | Command::Decide { room, .. } => Some(room.clone()),
+            // The room that decides about the match keeps it.
+            Command::SetFeed { .. } | Command::TypeScore { .. } => None,
             other => unreachable!("no operator's write: {other:?}"),
         };
         let answer = self.seal_other(draft, command)?;
-        self.log_audit(draft, &room, by, audit);
+        let room = match (&room, &answer) {
+            (Some(room), _) | (None, Answer::Match { room, .. }) => room,
+            (None, other) => unreachable!("a match's change is not answered by {other:?}"),
+        };
+        self.log_audit(draft, room, by, audit);
         Ok(answer)
     }
 

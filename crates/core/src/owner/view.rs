@@ -213,6 +213,11 @@ impl RoomView {
         SlowMode { seconds: self.settings.slow_mode_seconds, until: self.settings.slow_mode_until }
     }
 
+    /// Whether a match is shown from a primary provider here.
+    pub fn is_fed(&self, match_id: &Key) -> bool {
+        self.scores.get(match_id).is_some_and(|ledger| ledger.feed.is_some())
+    }
+
     /// See [`Retracted::hides`].
     pub fn hides(&self, record: &Record) -> bool {
         self.retracted.hides(record)
@@ -228,13 +233,11 @@ impl RoomView {
         self.settings.matches.iter().filter_map(|m| self.scores.get(m)?.current(m)).collect()
     }
 
-    /// The highest revision of every event of the matches the room shows, by match, then in order of first arrival.
+    /// The highest shown revision of every event of the matches the room shows, by match, then in order of first showing.
     pub fn top_scores(&self) -> Vec<Arc<Record>> {
         let mut tops = Vec::new();
         for ledger in self.settings.matches.iter().filter_map(|m| self.scores.get(m)) {
-            let mut lines: Vec<_> = ledger.lines.values().collect();
-            lines.sort_by_key(|line| line.first);
-            tops.extend(lines.into_iter().map(|line| line.top.clone()));
+            tops.extend(ledger.tops().cloned());
         }
         tops
     }
@@ -264,6 +267,9 @@ impl RoomView {
                 }
             }
             Body::Score(score) => Arc::make_mut(self.scores.entry(score.match_id.clone()).or_default()).apply(record),
+            Body::Feed(feed) => {
+                Arc::make_mut(self.scores.entry(feed.match_id.clone()).or_default()).take_feed(feed, id)
+            }
             Body::Gift(gift) => {
                 let digest = gift_digest(record.user.as_ref(), gift);
                 Arc::make_mut(&mut self.gifts).insert(id, &gift.gift_id, digest, record.ts);

@@ -638,7 +638,7 @@ impl Harness {
                 }
                 // No room of these scripts holds.
                 Body::Held(_) | Body::HeldEnd(_) => return Err(format!("{id:?} was held")),
-                Body::Revoke(..) | Body::RevokeEnd(_) | Body::Outage(_) => {}
+                Body::Revoke(..) | Body::RevokeEnd(_) | Body::Outage(_) | Body::Feed(_) => {}
             }
         }
         for view in self.owner.rooms() {

@@ -116,6 +116,7 @@ const SETTINGS: &[Shape] = &[
 const TERM: Shape = Any(16);
 const TOKEN: Shape = Text(Words::Token);
 const ACCESS: &[Shape] = &[List(&[One(&[(0, &[USER]), (1, &[TOKEN]), (2, &[TOKEN])]), TERM]), Opt(&[TERM])];
+const SILENT: &[Shape] = &[ROOM, Text(Words::Key), Text(Words::Key), U64, Flag];
 const INFO: &[Shape] =
     &[ROOM, Of(SETTINGS), POSITION, List(&[Epoch(false), SEQ]), POSITION, U64, TOTALS, WORDS, WORDS, Flag];
 const PIECE: &[Shape] = &[
@@ -139,7 +140,7 @@ const RESUME: &[Shape] = &[One(&[
 ])];
 const ANSWER: &[Shape] = &[One(&[
     (0, &[ID, Any(2), SEQ, Flag]),
-    (1, &[Flag, ID, U32, Flag, ROOM]),
+    (1, &[Flag, ID, U32, Flag, Flag, ROOM]),
     (2, &[U64, Of(SETTINGS)]),
     (3, &[Opt(&[ID])]),
     (4, &[U64]),
@@ -163,7 +164,7 @@ const MAIL: &[Shape] = &[One(&[
     (9, &[ROOM, U64, One(&[(0, PAGE), (1, &[]), (2, &[]), (3, &[U64, U64]), (4, &[])])]),
     (10, &[List(&[ROOM, TOTALS])]),
     (11, &[U64, U64]),
-    (20, &[U64, List(&[ID, U64, U64, Bytes]), Of(ACCESS), List(&[USER, Opt(&[U64])])]),
+    (20, &[U64, List(&[ID, U64, U64, Bytes]), Of(ACCESS), List(&[USER, Opt(&[U64])]), List(SILENT)]),
     (40, &[CONN, ROOM, Text(Words::ClientMsgId), Opt(&[ID])]),
     (45, &[CONN, ROOM, Text(Words::ClientMsgId)]),
     (50, &[ROOM, USER, Opt(&[U64])]),

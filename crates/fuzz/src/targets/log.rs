@@ -12,8 +12,8 @@ use grandstand_core::owner::checkpoint::{LogCheckpoint, RoomCheckpoint};
 use grandstand_core::owner::view::RoomView;
 use grandstand_core::record::{
     Audience, Audit, Ban, Banner, BannerGift, Blocked, Body, ComboUpdate, Comment, Config, Crowd, End, Gift, Held,
-    HeldEnd, Policy, Record, Retract, RetractTarget, Room, RoomState, Score, ScoreKind, ScoreState, Source, Tally,
-    Verdict, Won,
+    HeldEnd, MatchFeed, Policy, Record, Retract, RetractTarget, Room, RoomState, Score, ScoreKind, ScoreState, Shown,
+    Source, Tally, Verdict, Won,
 };
 use grandstand_core::regions::Region;
 use grandstand_core::rng::Rng;
@@ -154,8 +154,14 @@ fn body(rng: &mut Rng) -> Body {
             senders: vec![(number(rng), number(rng))],
         }),
         13 => Body::Banner(banner(rng)),
-        14 => match rng.below(4) {
+        14 => match rng.below(5) {
             0 => Body::BannerEnd(id(rng)),
+            3 => Body::Feed(Arc::new(MatchFeed {
+                match_id: key(rng),
+                primary: key(rng),
+                stand_by: rng.chance(1, 2).then(|| key(rng)),
+                twins: (0..rng.below(3)).map(|_| (key(rng), key(rng))).collect(),
+            })),
             1 => Body::Revoke(revoked(rng), Wall(number(rng) >> 12)),
             2 => Body::RevokeEnd(revoked(rng)),
             _ => Body::Outage(rng.chance(1, 2).then(|| Wall(number(rng) >> 12))),
@@ -230,6 +236,11 @@ fn score(rng: &mut Rng) -> Score {
         historical: rng.chance(1, 2),
         digest: std::array::from_fn(|_| rng.next() as u8),
         data: rng.chance(1, 2).then(|| r#"{"var":true}"#.into()),
+        shown: rng.chance(1, 4).then(|| Shown {
+            key: key(rng),
+            revision: Revision(rng.below(9) as u32),
+            again: rng.chance(1, 2),
+        }),
     }
 }
 

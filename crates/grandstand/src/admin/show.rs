@@ -138,6 +138,116 @@ pub fn gateways(answer: &Value) {
     table(&["GATEWAY", "STATE", "CONNECTIONS", "STREAMS", "ADMISSION", "DRAIN"], &rows);
 }
 
+fn goals(score: &Value) -> String {
+    match score {
+        Value::Null => "-".to_owned(),
+        score => format!("{}-{}", score["home"], score["away"]),
+    }
+}
+
+pub fn providers(answer: &Value) {
+    let names = |list: &Value| {
+        let names: Vec<&str> = list.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        plain(&names.join(" "))
+    };
+    let row = |p: &Value| {
+        vec![
+            cell(&p["provider"]),
+            names(&p["kids"]),
+            cell(&p["heard_ts"]),
+            names(&p["primary_of"]),
+            names(&p["stand_by_of"]),
+        ]
+    };
+    let rows: Vec<Vec<String>> = answer["providers"].as_array().into_iter().flatten().map(row).collect();
+    table(&["PROVIDER", "KEYS", "HEARD", "PRIMARY OF", "STANDS BY FOR"], &rows);
+}
+
+pub fn matches(matches: &[Value]) {
+    let row = |m: &Value| {
+        let rooms = m["rooms"].as_array().into_iter().flatten();
+        let rooms: Vec<String> = rooms.map(|r| format!("{} ({})", cell(&r["room_id"]), cell(&r["state"]))).collect();
+        let state = match (&m["silent_since_ts"], &m["differs_since_ts"]) {
+            (Value::Null, Value::Null) => String::new(),
+            (Value::Null, since) => format!("differ since {}", cell(since)),
+            (since, _) => format!("silent since {}", cell(since)),
+        };
+        vec![
+            cell(&m["match_id"]),
+            goals(&m["current"]["score"]),
+            cell(&m["primary"]),
+            cell(&m["stand_by"]),
+            rooms.join(" "),
+            state,
+        ]
+    };
+    let rows: Vec<Vec<String>> = matches.iter().map(row).collect();
+    table(&["MATCH", "SCORE", "PRIMARY", "STAND-BY", "ROOMS", "STATE"], &rows);
+}
+
+pub fn match_providers(answer: &Value) {
+    matches(std::slice::from_ref(answer));
+    println!();
+    let row = |p: &Value| {
+        let shown = if p["shown"] == true { "shown" } else { "" };
+        vec![cell(&p["provider"]), shown.to_owned(), goals(&p["score"]), cell(&p["events"]), cell(&p["heard_ts"])]
+    };
+    let rows: Vec<Vec<String>> = answer["providers"].as_array().into_iter().flatten().map(row).collect();
+    table(&["PROVIDER", "", "SCORE", "EVENTS", "HEARD"], &rows);
+}
+
+fn events(events: &Value) {
+    let row = |e: &Value| {
+        let past = if e["historical"] == true { "past" } else { "" };
+        vec![
+            cell(&e["key"]),
+            cell(&e["revision"]),
+            cell(&e["kind"]),
+            cell(&e["state"]),
+            goals(&e["score"]),
+            cell(&e["minute"]),
+            cell(&e["provider"]),
+            past.to_owned(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = events.as_array().into_iter().flatten().map(row).collect();
+    table(&["KEY", "REVISION", "KIND", "STATE", "SCORE", "MINUTE", "PROVIDER", ""], &rows);
+}
+
+pub fn scores(answer: &Value) {
+    println!("shown: {}", goals(&answer["current"]["score"]));
+    events(&answer["shown"]);
+    println!();
+    let row = |r: &Value| match r["type"].as_str() {
+        Some("feed") => {
+            let what = format!("from {}, {} stands by", cell(&r["primary"]), cell(&r["stand_by"]));
+            vec![cell(&r["ts"]), cell(&r["event_id"]), String::new(), "feed".to_owned(), what]
+        }
+        _ => {
+            let of = if r["provider_event"].is_null() { &r["key"] } else { &r["provider_event"] };
+            let number = if r["provider_revision"].is_null() { &r["revision"] } else { &r["provider_revision"] };
+            let what = format!("{} {} {}", cell(&r["kind"]), cell(&r["state"]), goals(&r["score"]));
+            let shown = if r["shown"] == true { "shown" } else { "" };
+            let of = format!("{} {} {}", cell(&r["provider"]), cell(of), cell(number));
+            vec![cell(&r["ts"]), cell(&r["event_id"]), shown.to_owned(), of, what]
+        }
+    };
+    let rows: Vec<Vec<String>> = answer["revisions"].as_array().into_iter().flatten().map(row).collect();
+    table(&["WHEN", "EVENT", "", "WHOSE", "WHAT"], &rows);
+}
+
+/// What a change would tell viewers.
+pub fn preview(answer: &Value, at_once: bool) {
+    match answer["changes"].as_array().is_some_and(|changes| !changes.is_empty()) {
+        true => events(&answer["changes"]),
+        false => println!("viewers are told nothing"),
+    }
+    println!("the score is {}, and would be {}", goals(&answer["score_now"]), goals(&answer["score_then"]));
+    if !at_once {
+        println!("nothing is done yet: the same with --confirm {} does it", cell(&answer["confirm"]));
+    }
+}
+
 pub fn audit(rows: &[Value]) {
     let row = |r: &Value| {
         let place = if r["room_id"].is_null() { &r["target"] } else { &r["room_id"] };

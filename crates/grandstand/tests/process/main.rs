@@ -14,6 +14,7 @@ mod contract;
 mod crash;
 mod edges;
 mod fan;
+mod feeds;
 mod gifts;
 mod hostile;
 mod http2;

@@ -34,7 +34,7 @@ use crate::link::{AuditAsked, Audited};
 const ROWS_MAX: usize = 500;
 const ROWS: usize = 100;
 /// A call reads the log for so long.
-const READ_FOR: Duration = Duration::from_millis(300);
+pub(super) const READ_FOR: Duration = Duration::from_millis(300);
 /// A call reads so much of the file: some thousands of lines.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Looks back into the file for one kind of change: 4 MiB are some ten thousand changes.
@@ -209,12 +209,12 @@ impl Retracted {
 }
 
 /// Before it stands everything.
-fn newest() -> Position {
+pub(super) fn newest() -> Position {
     Position::new(EventId::LIMIT - 1).expect("below the limit")
 }
 
 /// Before it stands everything up to `id`.
-fn after(id: EventId) -> Position {
+pub(super) fn after(id: EventId) -> Position {
     Position::new(id.value() + 1).unwrap_or_else(newest)
 }
 
@@ -284,7 +284,7 @@ fn line_for(record: &Record, _permit: Permit) -> Value {
 }
 
 /// A record as an export has it.
-fn line(record: &Record) -> Value {
+pub(super) fn line(record: &Record) -> Value {
     let mut out = Vec::new();
     export::write_line(record, &mut out);
     serde_json::from_slice(&out).expect("a line is written as JSON")

@@ -26,6 +26,7 @@ pub fn text(control: &Control) -> String {
     let mut page = Page(String::with_capacity(32 * 1024));
     shard(control, &mut page);
     moderation(control, &mut page);
+    scores(control, &mut page);
     checkpoints(control, &mut page);
     link(control, &mut page);
     sockets(control, &mut page);
@@ -45,6 +46,45 @@ pub fn text(control: &Control) -> String {
     );
     processes(control, &mut page);
     page.0
+}
+
+fn scores(control: &Control, page: &mut Page) {
+    let watch = control.feeds.watch();
+    let ((silent, silences), (differ, disagreements)) = (watch.silences(), watch.disagreements());
+    drop(watch);
+    for (name, kind, unit, help, n) in [
+        (
+            "grandstand_score_feeds_silent",
+            GAUGE,
+            "matches",
+            "Live matches of whose primary provider nothing comes: their viewers are told.",
+            silent,
+        ),
+        ("grandstand_score_feeds_silent_total", COUNTER, "matches", "How often that began.", silences),
+        (
+            "grandstand_score_feeds_differ",
+            GAUGE,
+            "matches",
+            "Matches whose primary and stand-by say different scores for longer than is usual.",
+            differ,
+        ),
+        (
+            "grandstand_score_disagreements_total",
+            COUNTER,
+            "matches",
+            "How often that began. Anything but 0 is a page.",
+            disagreements,
+        ),
+        (
+            "grandstand_score_not_highest_total",
+            COUNTER,
+            "events",
+            "Score events that were shown as the newest and were not the highest revision. Anything but 0 is a page.",
+            control.deps.shard.status().not_highest(),
+        ),
+    ] {
+        page.one(name, kind, unit, help, n);
+    }
 }
 
 fn moderation(control: &Control, page: &mut Page) {

@@ -9,8 +9,8 @@ use grandstand_wire::codes::ErrorCode;
 
 use super::answer::Problem;
 use super::{
-    Control, access, audit, banners, comments, demo, entry, export, gateways, gifts, health, held, likes, moderation,
-    overview, pages, rooms, scores, site_bans, snapshot,
+    Control, access, audit, banners, comments, demo, entry, export, gateways, gifts, health, held, likes, matches,
+    moderation, overview, pages, rooms, scores, site_bans, snapshot,
 };
 
 /// What the router holds: the role, which holds the router.
@@ -49,6 +49,7 @@ fn routes() -> Vec<Route> {
         (&["POST"], "/v1/ticket", post(entry::ticket)),
         (&["POST"], "/v1/demo", post(demo::post)),
         (&["POST"], "/v1/score-event", post(scores::post)),
+        (&["POST"], "/v1/score-heartbeat", post(scores::heartbeat)),
         (&["GET"], "/v1/rooms", get(rooms::list)),
         (&["GET"], "/v1/rooms/{room}/snapshot", get(snapshot::get)),
         (&["POST"], "/v1/rooms/{room}/comments", post(comments::post)),
@@ -71,6 +72,10 @@ fn routes() -> Vec<Route> {
         (&["POST"], "/admin/gateways/{gateway}/admission", post(gateways::admission)),
         (&["POST"], "/admin/gateways/{gateway}/drain", post(gateways::drain)),
         (&["POST"], "/admin/gateways/{gateway}/shedding", post(gateways::shedding)),
+        (&["GET"], "/admin/providers", get(matches::providers)),
+        (&["GET"], "/admin/matches", get(matches::list)),
+        (&["GET", "PUT"], "/admin/matches/{match}/providers", get(matches::get).put(matches::put)),
+        (&["GET", "POST"], "/admin/matches/{match}/scores", get(matches::scores).post(matches::type_score)),
         (&["POST"], "/admin/rooms/{room}/slow-mode", post(moderation::slow_mode)),
         (&["POST"], "/admin/rooms/{room}/state", post(moderation::state)),
         (&["GET"], "/admin/rooms/{room}/reports", get(moderation::reports)),

@@ -44,6 +44,8 @@ pub async fn post(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
     {
         return Err(refused("the body names another provider"));
     }
+    // Whatever becomes of what it says.
+    control.feeds.hear(&score.provider);
     score.room = bound_room(&control, &ask)?;
     if let Source::Provider(_) = source
         && let Err(retry_after) = control.score_rates.take(score.match_id.as_str().into(), clock::mono())
@@ -53,7 +55,7 @@ pub async fn post(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
     }
     let match_id = score.match_id.clone();
     match control.deps.shard.ask(Command::Score(score)).await? {
-        Answer::Score { accepted, event_id, revision, superseded, room } => {
+        Answer::Score { accepted, event_id, revision, superseded, shown, room } => {
             let status = if accepted { StatusCode::ACCEPTED } else { StatusCode::OK };
             let mut body = json!({
                 "event_id": event_id.value(),
@@ -67,11 +69,29 @@ pub async fn post(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
             if !accepted {
                 body["duplicate"] = true.into();
             }
+            if !shown {
+                body["shown"] = false.into();
+            }
             Ok(answer_json(status, &body))
         }
         Answer::Reject(reject) => Err(reject.into()),
         other => unreachable!("a score event is never answered by {other:?}"),
     }
+}
+
+/// `POST /v1/score-heartbeat`: a provider that has nothing to say is there.
+pub async fn heartbeat(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
+    let source = identify(&control, &ask)?;
+    let mut fields = ask.object()?;
+    let provider = fields.need("provider", Key::RULE, |v| v.as_str().and_then(Key::parse));
+    fields.check(ErrorCode::BadField)?;
+    let provider = provider.expect("checked");
+    if matches!(&source, Source::Provider(signed) if *signed != provider.as_str()) {
+        return Err(refused("the body names another provider"));
+    }
+    control.feeds.hear(&provider);
+    let stale_after = control.deps.config.feeds.stale_after.map(|limit| limit.as_millis() as u64);
+    Ok(answer_json(StatusCode::OK, &json!({"provider": provider.as_str(), "stale_after_ms": stale_after})))
 }
 
 /// Who sent it.
@@ -201,7 +221,7 @@ fn read(fields: &mut Fields<'_>) -> Result<ScoreIn, Problem> {
     Ok(score)
 }
 
-fn read_goals(fields: &mut Fields<'_>, score: &Object<'_>, side: &str) -> Option<u32> {
+pub(super) fn read_goals(fields: &mut Fields<'_>, score: &Object<'_>, side: &str) -> Option<u32> {
     let goals =
         score.given(side).and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok()).filter(|n| *n <= GOALS_MAX);
     if goals.is_none() {
@@ -225,7 +245,7 @@ pub fn payload_digest(score: &ScoreIn) -> [u8; 16] {
     hash.as_ref()[..16].try_into().expect("SHA-256 gives 32 bytes")
 }
 
-fn names<'a>(start: &str, all: impl Iterator<Item = &'a str>) -> String {
+pub(super) fn names<'a>(start: &str, all: impl Iterator<Item = &'a str>) -> String {
     all.fold(start.to_owned(), |text, name| text + " " + name)
 }
 

@@ -229,7 +229,9 @@ fn write(view: &SnapshotView, viewers: u64, endpoints: Option<&str>) -> Vec<u8> 
         out.push(b']');
     };
     out.extend_from_slice(b",\"current_score\":");
-    match view.scores.last() {
+    // As of the newest event that stands, of the last of the room's matches that has one.
+    let current = view.current.iter().rev().find_map(|score| score.event_id);
+    match view.scores.iter().find(|record| Some(record.event_id()) == current) {
         Some(newest) => {
             if write_event(newest, &mut out).is_none() {
                 out.extend_from_slice(b"null");

@@ -109,7 +109,9 @@ impl Worker {
             let heard = self.rooms[idx].heard();
             self.note_heard(slot, heard);
             // With the banners that stand.
-            let body = frames::poll_body(&[hello], place.position, ASK_AGAIN_MS);
+            let mut events = vec![hello];
+            events.extend(self.rooms[idx].silent_events());
+            let body = frames::poll_body(&events, place.position, ASK_AGAIN_MS);
             return self.answer_body(slot, &body);
         }
         if let Some(call) = self.call(slot) {
@@ -192,7 +194,7 @@ impl Worker {
             Look::Nothing(head) if (is_news && !self.away) || now >= until || self.site.is_news(banners, now) => {
                 let mut events = Vec::new();
                 if is_news && !self.away {
-                    events.push(self.rooms[idx].counters_event(self.wall));
+                    events.extend(self.rooms[idx].latest_events(self.wall));
                     self.note_heard(slot, heard);
                 }
                 self.answer_call(slot, events, head);
@@ -210,7 +212,7 @@ impl Worker {
                     events.insert(0, skipped_event(&self.rooms[idx].id, &told));
                 }
                 if !events.is_empty() && known != Some(heard) {
-                    events.push(self.rooms[idx].counters_event(self.wall));
+                    events.extend(self.rooms[idx].latest_events(self.wall));
                 }
                 let body = (!events.is_empty()).then(|| self.poll_bytes(events, banners, upto));
                 match body {

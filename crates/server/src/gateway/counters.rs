@@ -52,6 +52,7 @@ impl Room {
         let mut text = Vec::with_capacity(64);
         event::write_likes(&self.likes, &mut text);
         text.extend_from_slice(&self.keep_millionths.to_le_bytes());
+        self.note_silent(&mut text);
         self.numbers = stable_hash(&text);
     }
 
@@ -73,8 +74,8 @@ impl Room {
             likes: self.likes.clone(),
             keep_millionths: self.keep_millionths,
         };
-        let counters = self.counters_event(wall);
-        self.latest.replace(&[counters]);
+        let events = self.latest_events(wall);
+        self.latest.replace(&events);
         self.latest.told = told;
         self.latest.viewers_at = now;
         self.latest.told_at = now;

@@ -652,6 +652,7 @@ fn said(room: &RoomId, key: &ClientMsgId, answer: Answer) -> Out<'static> {
         Answer::Score { .. }
         | Answer::Gift { .. }
         | Answer::Banner { .. }
+        | Answer::Match { .. }
         | Answer::Room { .. }
         | Answer::Done { .. } => {
             event::ErrorEvent {

@@ -27,6 +27,7 @@ use grandstand_core::viewer::merge::{Leave, MergeWindow};
 use grandstand_core::viewer::pace::Pace;
 use grandstand_core::viewer::ring::{self, CrowdedOut, Pushed, Ring};
 use grandstand_core::viewer::walk::{self, Place, Plan, Skipped, Step, Walk};
+use grandstand_core::watch::Silence;
 use grandstand_wire::codes::CloseCode;
 use grandstand_wire::deflate::{Deflater, Reach};
 use grandstand_wire::ws;
@@ -93,7 +94,9 @@ pub(super) struct Room {
     pub likes: Totals,
     /// Share of the room's comments that each viewer is shown, in millionths.
     pub keep_millionths: u32,
-    /// What tells the two from what they were.
+    /// What its viewers are told of providers.
+    pub silent: Vec<Silence>,
+    /// What tells the three from what they were.
     pub numbers: u64,
     /// Somebody came or went since who watches was counted, and when that was.
     pub moved: bool,
@@ -259,6 +262,7 @@ impl Room {
             pace: Pace::default(),
             likes: Totals::default(),
             keep_millionths: 1_000_000,
+            silent: Vec::new(),
             numbers: 0,
             moved: false,
             counted_at: Mono(0),
@@ -362,6 +366,7 @@ impl Worker {
 
     pub(super) fn on_room(&mut self, id: &RoomId, found: Result<Arc<RoomInfo>, NoRoom>) {
         let Some(&idx) = self.room_ids.get(id) else { return };
+        let silent = self.silent_of(id);
         let room = &mut self.rooms[idx];
         if room.info.is_some() {
             return match found {
@@ -375,6 +380,7 @@ impl Worker {
             Ok(info) => {
                 room.last_event = info.last_event;
                 room.likes = info.likes.clone();
+                room.silent = silent;
                 room.note_numbers();
                 room.ring = Ring::new(info.head, info.pseq, ring::Limits::default());
                 room.walked = Walked { upto: info.head, ..Walked::default() };

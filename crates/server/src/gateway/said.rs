@@ -36,10 +36,11 @@ impl Worker {
         if let Some(reason) = greeting.snapshot {
             events.push(snapshot_required(&info.room, reason, greeting.from, greeting.pseq));
         }
-        let Some(viewer) = self.viewer(slot) else { return };
         if let Some(skipped) = &greeting.skipped {
             events.push(skipped_event(&info.room, skipped));
         }
+        events.extend(self.rooms[idx].silent_events());
+        let Some(viewer) = self.viewer(slot) else { return };
         let transport = viewer.transport;
         let mut bytes = self.answer_head(slot);
         // Each its own frame: a client reads hello before it knows that arrays may come.

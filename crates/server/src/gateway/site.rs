@@ -287,6 +287,7 @@ impl Worker {
         self.cry_banner();
         self.on_site_bans(&list.bans);
         self.on_access(&list.access);
+        self.on_silent(&list.silent);
     }
 
     /// Gives out the next banner when its time has come, and starts the round when it is to go alone.

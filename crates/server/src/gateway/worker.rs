@@ -20,6 +20,7 @@ use grandstand_core::names::RoomId;
 use grandstand_core::regions::Region;
 use grandstand_core::rng::Rng;
 use grandstand_core::time::{Mono, Wall};
+use grandstand_core::watch::Silence;
 use grandstand_wire::codes::{CloseCode, ErrorCode};
 use grandstand_wire::deflate::{Deflater, Inflater};
 use mio::net::TcpListener;
@@ -94,6 +95,8 @@ pub(super) struct Worker {
     pub rooms: Slab<Room>,
     pub room_ids: HashMap<RoomId, usize>,
     pub site: Site,
+    /// Providers of which nothing comes, as the shard's list says, by room.
+    pub silent: Arc<[Silence]>,
     pub sweep: Sweep,
     /// Where viewers are, as their requests said, by slot; of the others nobody knows.
     pub regions: HashMap<u32, Region>,
@@ -178,6 +181,7 @@ impl Worker {
             rooms: Slab::new(),
             room_ids: HashMap::new(),
             site: Site::default(),
+            silent: Arc::default(),
             sweep: Sweep::default(),
             regions: HashMap::new(),
             windows: BTreeSet::new(),

@@ -31,6 +31,7 @@ use grandstand_core::time::Wall;
 use grandstand_core::viewer::people::People;
 use grandstand_core::viewer::resume::{self, Reason};
 use grandstand_core::viewer::walk::Skipped;
+use grandstand_core::watch::Silence;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::peers::To;
@@ -850,6 +851,13 @@ impl Writer<'_> {
                     w.text(user.as_str());
                     w.opt(until.as_ref(), |w, until| w.u64(until.0));
                 });
+                self.list(&list.silent, |w, told| {
+                    w.text(told.room.as_str());
+                    w.text(told.match_id.as_str());
+                    w.text(told.provider.as_str());
+                    w.u64(told.since.0);
+                    w.flag(told.ended);
+                });
             }
             ToWorker::Banned(ban) => {
                 self.u8(50);
@@ -1042,12 +1050,13 @@ impl Writer<'_> {
                     Fate::NotShown => w.u8(0),
                 });
             }
-            Answer::Score { accepted, event_id, revision, superseded, room } => {
+            Answer::Score { accepted, event_id, revision, superseded, shown, room } => {
                 self.u8(1);
                 self.flag(*accepted);
                 self.u64(event_id.value());
                 self.u32(revision.0);
                 self.flag(*superseded);
+                self.flag(*shown);
                 self.text(room.as_str());
             }
             Answer::Room { version, settings } => {
@@ -1060,7 +1069,9 @@ impl Writer<'_> {
                 self.opt(event_id.as_ref(), |w, id| w.u64(id.value()));
             }
             // Asked by control, which is beside the shard.
-            Answer::Gift { .. } | Answer::Banner { .. } => unreachable!("a gateway asks for publishes"),
+            Answer::Gift { .. } | Answer::Banner { .. } | Answer::Match { .. } => {
+                unreachable!("a gateway asks for publishes")
+            }
             Answer::Held { held_id } => {
                 self.u8(45);
                 self.u64(held_id.value());
@@ -1184,6 +1195,10 @@ impl<'a> Reader<'a> {
     fn key(&mut self) -> Read<ClientMsgId> {
         ClientMsgId::parse(self.text()?).ok_or(Fault::Field)
     }
+    /// Of a match, a provider or an event of one.
+    fn name(&mut self) -> Read<Key> {
+        Key::parse(self.text()?).ok_or(Fault::Field)
+    }
     fn position(&mut self) -> Read<Position> {
         Position::new(self.u64()?).ok_or(Fault::Field)
     }
@@ -1290,6 +1305,14 @@ impl<'a> Reader<'a> {
                 access: Arc::new(self.access()?),
                 // A length and a flag.
                 bans: self.list(5, |r| Ok((r.user()?, r.opt(|r| r.u64().map(Wall))?)))?.into(),
+                // Three lengths, a time and a flag.
+                silent: {
+                    let told = self.list(21, |r| {
+                        let (room, match_id, provider) = (r.room()?, r.name()?, r.name()?);
+                        Ok(Silence { room, match_id, provider, since: Wall(r.u64()?), ended: r.flag()? })
+                    })?;
+                    told.into()
+                },
             })),
             50 => {
                 let (room, user) = (self.room()?, self.user()?);
@@ -1487,6 +1510,7 @@ impl<'a> Reader<'a> {
                 event_id: self.id()?,
                 revision: Revision(self.u32()?),
                 superseded: self.flag()?,
+                shown: self.flag()?,
                 room: self.room()?,
             },
             2 => Answer::Room { version: self.u64()?, settings: Arc::new(self.settings()?) },

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use grandstand_core::banners::Standing;
 use grandstand_core::ids::{EventId, Position};
 use grandstand_core::likes::Frame;
-use grandstand_core::names::{ClientMsgId, RoomId};
+use grandstand_core::names::{ClientMsgId, Key, RoomId};
 use grandstand_core::owner::Owner;
 use grandstand_core::owner::answer::{Answer, BannerFate, Failure, Fate, Known, Output};
 use grandstand_core::owner::command::Command;
@@ -23,6 +23,7 @@ use grandstand_core::owner::view::RoomView;
 use grandstand_core::record::{Audience, Body, End, Policy, Record, Room, Tally, Verdict};
 use grandstand_core::reject::{Code, Reject};
 use grandstand_core::time::{Mono, Wall};
+use grandstand_core::watch::Silence;
 use grandstand_store::fault::{Refusal, WriteFault};
 use grandstand_wire::event;
 use slab::Slab;
@@ -31,8 +32,9 @@ use tokio::sync::oneshot;
 use crate::clock;
 use crate::link::likes::{LikeBox, RoomTotals};
 use crate::link::{
-    AskFate, Batch, ConnKey, NoRoom, OwnerBox, ReadRefused, ReplyTo, RoomBan, RoomDetail, RoomInfo, ShardStatus,
-    SiteBanner, SiteBans, SiteList, SnapshotView, Tallies, ToOwner, ToWorker, WorkerId, Workers,
+    AskFate, Batch, ConnKey, MatchDetail, MatchRoom, NoRoom, OwnerBox, ReadRefused, ReplyTo, RoomBan, RoomDetail,
+    RoomInfo, ShardStatus, SiteBanner, SiteBans, SiteList, SnapshotView, Tallies, ToOwner, ToWorker, Which, WorkerId,
+    Workers,
 };
 use crate::moderation;
 use crate::shard::asker::{Asker, Question};
@@ -106,6 +108,8 @@ pub struct State {
     said: HashMap<RoomId, u32>,
     /// Homes that are told the site's list, and whether they have the list as it is.
     site_told: BTreeMap<WorkerId, bool>,
+    /// What rooms are told of their providers.
+    silent: Arc<[Silence]>,
     /// What stands, written once for all who are told; until there is another.
     site_banners: Option<Vec<Arc<SiteBanner>>>,
     waiting: Vec<Waiting>,
@@ -305,6 +309,12 @@ impl Task {
                 let as_of = self.owner.log_time(clock::mono(), clock::wall());
                 drop(reply.send(SiteBans { as_of, bans: self.owner.site().bans.clone() }));
             }
+            ToOwner::Matches { which, reply } => drop(reply.send(self.matches(&which))),
+            ToOwner::Silent(told) => {
+                self.state.silent = told;
+                self.state.site_told.values_mut().for_each(|told| *told = false);
+                self.tell_site();
+            }
             ToOwner::Snapshot { room, min, reply } => {
                 if self.owner.head() < min {
                     self.state.waiting.push(Waiting { room, min, until: Instant::now() + SNAPSHOT_WAIT, reply });
@@ -496,6 +506,7 @@ impl Task {
         }
         if !committed.is_empty() {
             self.count_moderated(&committed);
+            self.count_scores(&committed);
             self.fan_out(&committed);
             self.count_gifts(&committed);
         }
@@ -737,6 +748,45 @@ impl Task {
         }
     }
 
+    fn matches(&self, which: &Which) -> Vec<MatchDetail> {
+        let one = |match_id: &Key| {
+            let rooms = self.owner.rooms_that_show(match_id).into_iter().map(|view| MatchRoom {
+                room: view.room.clone(),
+                state: view.settings.state,
+                ledger: view.scores.get(match_id).cloned().unwrap_or_default(),
+            });
+            MatchDetail { match_id: match_id.clone(), rooms: rooms.collect() }
+        };
+        let all = self.owner.matches();
+        match which {
+            Which::One(match_id) => Some(one(match_id)).filter(|detail| !detail.rooms.is_empty()).into_iter().collect(),
+            Which::Fed => self.owner.fed_matches().map(one).collect(),
+            Which::All(after, most) => {
+                all.filter(|m| after.as_ref().is_none_or(|after| after < *m)).take(*most).map(one).collect()
+            }
+        }
+    }
+
+    /// Holds what was shown of matches against what their ledgers say is the newest.
+    fn count_scores(&self, committed: &[Arc<Record>]) {
+        for record in committed {
+            let Body::Score(score) = &record.body else { continue };
+            if record.audience != Audience::Everyone || score.superseded {
+                continue;
+            }
+            let view = record.room.as_ref().and_then(|room| self.owner.room(room));
+            let row = view.and_then(|view| view.scores.get(&score.match_id)?.rows.get(score.shown_as().0));
+            // One that came later in the same batch is newer.
+            if row.is_some_and(|row| row.top.event_id() < record.event_id()) {
+                self.status.add_not_highest();
+                tracing::error!(
+                    id = record.event_id().value(),
+                    "a score event is shown that is not the highest revision"
+                );
+            }
+        }
+    }
+
     /// The site's banners that stand, and what is said of tokens.
     fn site_list(&mut self) -> Arc<SiteList> {
         let as_of = self.owner.log_time(clock::mono(), clock::wall());
@@ -754,7 +804,8 @@ impl Task {
         let bans = self.owner.site().bans.values();
         let bans = bans.filter(|ban| !ban.shadow && ban.until.is_none_or(|until| as_of < until));
         let bans = bans.map(|ban| (ban.user.clone(), ban.until)).collect();
-        Arc::new(SiteList { as_of, banners, bans, access: self.status.board().read() })
+        let silent = self.state.silent.clone();
+        Arc::new(SiteList { as_of, banners, bans, access: self.status.board().read(), silent })
     }
 
     /// Sends the site's list to the homes that do not have it. A full one is tried again with the lost.

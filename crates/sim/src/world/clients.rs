@@ -9,8 +9,8 @@ use grandstand_core::banners::Site;
 use grandstand_core::ids::{EventId, Position, Revision};
 use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
 use grandstand_core::owner::answer::Answer;
-use grandstand_core::owner::command::{Command, GiftIn, ReportIn};
-use grandstand_core::record::{Ban, Gift, Policy, RetractTarget, RoomState, ScoreKind, ScoreState};
+use grandstand_core::owner::command::{Command, GiftIn, ReportIn, TypedScore};
+use grandstand_core::record::{Audit, Ban, Gift, Policy, RetractTarget, RoomState, ScoreKind, ScoreState};
 use grandstand_core::regions::Region;
 use grandstand_core::reject::Code;
 use grandstand_core::reports::Report;
@@ -19,12 +19,16 @@ use grandstand_core::rooms::{Asks, RoomChange};
 use grandstand_core::sampler::switch::Sampling;
 use grandstand_core::time::Mono;
 
+use crate::checker::feeds::AUDIT;
 use crate::history::{Begun, ClientIdx, Seen, Snapshot, Wish};
 use crate::options::{Fault, Plan};
 use crate::process::ConnId;
 use crate::world::{ActorIdx, Down, Event, GatewayIdx, ProcessIdx, Up, World};
 
 const ROSE: &str = "rose";
+/// The providers of every match.
+const FIRST: &str = "feed";
+const SECOND: &str = "second";
 /// What is worth a banner in every room.
 pub const BANNER_ITEM: &str = "rocket";
 /// What makes a member; every third client is one.
@@ -67,6 +71,8 @@ struct Pending {
 enum Role {
     Operator,
     Scores,
+    /// The provider that stands by.
+    SecondScores,
     Gifts,
     /// Turns the room wide and narrow.
     Sampler,
@@ -78,6 +84,8 @@ enum Role {
     Keeper,
     /// Reports what others said, in anybody's name.
     Reporter,
+    /// Says who is shown of the room's match, and types scores.
+    Desk,
 }
 
 pub struct Actor {
@@ -129,6 +137,8 @@ impl World {
             let roles = roles.chain(judged.then_some(Role::Reviewer));
             let rules = self.plan.has(Fault::Rules);
             let roles = roles.chain([Role::Keeper, Role::Reporter].into_iter().filter(|_| rules));
+            // Apart from the rules of rooms: each has seeds of its own.
+            let roles = roles.chain([Role::SecondScores, Role::Desk].into_iter().filter(|_| !rules));
             for role in roles {
                 self.actor(role, room.clone());
             }
@@ -448,6 +458,7 @@ impl World {
             Answer::Score { event_id, accepted, .. } => Some((event_id, !accepted)),
             Answer::Gift { event_id, duplicate, .. } => Some((event_id, duplicate)),
             Answer::Done { event_id } => event_id.map(|id| (id, false)),
+            // An operator who is told that the match has changed looks again.
             _ => None,
         };
         me.open = None;
@@ -463,7 +474,8 @@ impl World {
         self.actors[actor].n += 1;
         let n = self.actors[actor].n;
         match self.actors[actor].role {
-            Role::Scores => Some(self.score(room, n)),
+            Role::Scores => Some(self.score(false, room, n)),
+            Role::SecondScores => Some(self.score(true, room, n)),
             Role::Gifts => {
                 let gift_id = name(Key::parse(&format!("gift-{room}-{n}")));
                 let gift = Gift {
@@ -485,6 +497,7 @@ impl World {
             Role::Warden => Some((warden(n), None)),
             Role::Keeper => self.keep(room).map(|command| (command, None)),
             Role::Reporter => self.report(room, n).map(|command| (command, None)),
+            Role::Desk => self.desk(room, n).map(|command| (command, None)),
             Role::Sampler => {
                 if !self.fault(Fault::Flip) {
                     return None;
@@ -498,18 +511,21 @@ impl World {
         }
     }
 
-    /// Corrections come in any order: an event's first revisions are asked for again and again beside the new ones.
-    fn score(&mut self, room: RoomId, n: u64) -> (Command, Option<Wish>) {
+    /// Corrections come in any order: an event's first revisions are asked for again and again beside the new ones. The second
+    /// provider names its events otherwise and tells of the same ones, but for some that it sees in its own way.
+    fn score(&mut self, second: bool, room: RoomId, n: u64) -> (Command, Option<Wish>) {
         let match_id = name(Key::parse(&format!("match-{room}")));
-        let event = name(Key::parse(&format!("goal-{}", 1 + self.rng.below(1 + n / 2))));
+        let which = 1 + self.rng.below(1 + n / 2);
+        let event = if second { format!("s{which}") } else { format!("goal-{which}") };
+        let event = name(Key::parse(&event));
         let revision = Revision(1 + self.rng.below(4) as u32);
         // One payload for each identity, so that a repeat is one.
-        let mark: u32 = event.as_str().bytes().map(u32::from).sum();
+        let mark = 5 * which as u32 + u32::from(second && which.is_multiple_of(4));
         let home = mark % 7 + revision.0;
         let wish = Wish::Score { room: room.clone(), match_id: match_id.clone(), event: event.clone(), revision, home };
         let score = ScoreIn {
             match_id,
-            provider: name(Key::parse("feed")),
+            provider: name(Key::parse(if second { SECOND } else { FIRST })),
             event,
             revision: Some(revision),
             kind: ScoreKind::Goal,
@@ -577,6 +593,40 @@ impl World {
         let event = *ids.iter().rev().nth(n as usize % 3)?;
         let report = Report { event, reason: "spam".into() };
         Some(Command::Report(ReportIn { room, user, report }))
+    }
+
+    /// Each change is made against the match as the newest process shows it when it is asked for.
+    fn desk(&mut self, room: RoomId, n: u64) -> Option<Command> {
+        let match_id = name(Key::parse(&format!("match-{room}")));
+        let process = self.current?;
+        let view = self.processes[process].owner.room(&room)?;
+        let shown = view.scores.get(&match_id)?.version();
+        let if_version = Some(shown);
+        let provider = |text: &str| name(Key::parse(text));
+        let (first, second) = (provider(FIRST), provider(SECOND));
+        let command = match n % 8 {
+            3 | 7 => {
+                let own = n % 8 == 3;
+                let event = if own { format!("desk-{}", n / 8) } else { "goal-1".to_owned() };
+                let typed = TypedScore {
+                    match_id,
+                    event: name(Key::parse(&event)),
+                    kind: ScoreKind::Goal,
+                    state: ScoreState::Confirmed,
+                    home: (n % 5) as u32,
+                    away: 1,
+                    minute: None,
+                    digest: [n as u8; 16],
+                };
+                // Rarely, because what an operator typed stands above all that providers say.
+                return (n > 24).then(|| audited(shown, Command::TypeScore { typed, if_version }));
+            }
+            n if n.is_multiple_of(2) => {
+                Command::SetFeed { match_id, primary: first, stand_by: Some(second), if_version }
+            }
+            _ => Command::SetFeed { match_id, primary: second, stand_by: Some(first), if_version },
+        };
+        Some(audited(shown, command))
     }
 
     /// The oldest that waits first; they read the queue as a console shows it.
@@ -688,6 +738,12 @@ fn words(plan: &Plan, client: ClientIdx, n: u64) -> String {
         3 if varied => format!("again, says client {client}"),
         _ => format!("comment {n} of client {client}"),
     }
+}
+
+fn audited(shown: Position, command: Command) -> Command {
+    let by = name(UserId::parse("desk"));
+    let audit = Audit { what: AUDIT.into(), justification: shown.value().to_string().into() };
+    Command::Audited { by, audit, command: Box::new(command) }
 }
 
 /// Revocations of each kind, some taken back, and outages, long enough that they meet.

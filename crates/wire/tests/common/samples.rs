@@ -7,8 +7,8 @@ use grandstand_core::ids::{Epoch, EventId, Pseq, Revision, Seq};
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::record::{
     Audience, Audit, Ban, Banner, Blocked, Body, ComboUpdate, Comment, Config, Crowd, End, Gift, HELD, Held, HeldEnd,
-    Policy, RAW, Record, Retract, RetractTarget, Room, RoomState, Score, ScoreKind, ScoreState, Source, Tally, Verdict,
-    Won,
+    MatchFeed, Policy, RAW, Record, Retract, RetractTarget, Room, RoomState, Score, ScoreKind, ScoreState, Shown,
+    Source, Tally, Verdict, Won,
 };
 use grandstand_core::reports::Report;
 use grandstand_core::sampler::pick::WindowNumber;
@@ -78,6 +78,7 @@ pub fn score() -> Score {
         historical: false,
         digest: *b"0123456789abcdef",
         data: None,
+        shown: None,
     }
 }
 
@@ -91,6 +92,27 @@ fn rocket(gift_id: &str) -> Gift {
         currency: "EUR".into(),
         banner_until: None,
     }
+}
+
+/// A match that changes hands.
+fn feeds() -> [(&'static str, Record); 4] {
+    let mut hidden = record(45, Body::Score(Score { provider: key("second"), ..score() }));
+    (hidden.audience, hidden.pseq) = (Audience::Nobody, None);
+    let twins = vec![(key("goal:5512"), key("goal:5512"))];
+    let (match_id, primary) = (score().match_id, key("second"));
+    let feed = MatchFeed { match_id, primary, stand_by: Some(key("openfootball")), twins };
+    let mut feed = record(46, Body::Feed(feed.into()));
+    (feed.audience, feed.pseq) = (Audience::Nobody, None);
+    let renumbered = Some(Shown { key: key("goal:5512"), revision: Revision(3), again: false });
+    let goes_on = Score { provider: key("second"), revision: Revision(2), shown: renumbered, ..score() };
+    let given_back = Some(Shown { key: key("second:card"), revision: Revision(1), again: true });
+    let again = Score { provider: key("second"), event: key("card"), shown: given_back, ..score() };
+    [
+        ("score_event_hidden", hidden),
+        ("feed", feed),
+        ("score_event_goes_on", record(47, Body::Score(goes_on))),
+        ("score_event_again", record(48, Body::Score(again))),
+    ]
 }
 
 /// One record of every body, and of every shape a body has.
@@ -345,4 +367,7 @@ pub fn samples() -> Vec<(&'static str, Record)> {
         ("outage", outage),
         ("outage_end", outage_end),
     ]
+    .into_iter()
+    .chain(feeds())
+    .collect()
 }

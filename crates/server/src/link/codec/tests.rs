@@ -22,6 +22,7 @@ use grandstand_core::time::Wall;
 use grandstand_core::viewer::people::People;
 use grandstand_core::viewer::resume::{self, Reason};
 use grandstand_core::viewer::walk::Skipped;
+use grandstand_core::watch::Silence;
 
 use super::{
     Down, Elsewhere, FRAME_MAX, Fault, Frames, Hello, LinkNumbers, Order, Ordered, Report, RoomNumbers, Share, Status,
@@ -229,7 +230,14 @@ fn mails() -> Vec<ToWorker> {
     };
     let answers = [
         Answer::Published { event_id: id(1), partition: Partition(1_023), offset: Seq::START, duplicate: true },
-        Answer::Score { accepted: true, event_id: id(2), revision: Revision(4), superseded: false, room: room() },
+        Answer::Score {
+            accepted: true,
+            event_id: id(2),
+            revision: Revision(4),
+            superseded: false,
+            shown: true,
+            room: room(),
+        },
         Answer::Room { version: 3, settings: Arc::new(settings()) },
         Answer::Raw { raw_id: id(1), partition: Partition(7), duplicate: false, fate: None },
         Answer::Raw { raw_id: id(1), partition: Partition(7), duplicate: true, fate: Some(Fate::NotShown) },
@@ -268,6 +276,14 @@ fn mails() -> Vec<ToWorker> {
             })],
             bans: [(UserId::parse("u").unwrap(), None), (UserId::parse("v").unwrap(), Some(Wall(7)))].into(),
             access: Arc::new(access()),
+            silent: [Silence {
+                room: room(),
+                match_id: Key::parse("m").unwrap(),
+                provider: Key::parse("p").unwrap(),
+                since: Wall(9),
+                ended: true,
+            }]
+            .into(),
         })),
         ToWorker::Page { conn, request, room: room(), answer: Ok(page()) },
     ];
