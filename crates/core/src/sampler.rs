@@ -160,6 +160,11 @@ impl Candidate {
         }
     }
 
+    /// Whether somebody answered or reacted to it.
+    pub fn is_lifted(&self) -> bool {
+        self.replies > 0 || self.reactions > 0
+    }
+
     /// 1 to [`WEIGHT_MAX`].
     pub fn weight(&self, weights: &Weights) -> u32 {
         let badges = &self.comment().badges;

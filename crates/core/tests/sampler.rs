@@ -187,6 +187,49 @@ fn a_lifted_candidate_wins_a_later_window() {
 }
 
 #[test]
+fn who_waits_wins_only_places_that_are_free() {
+    // One place, so that each window leaves one behind; what is fresh wins however good the tickets of those are.
+    let mut window = Window::new(settings(1, 8), 5);
+    for seq in (1..=40).step_by(2) {
+        let now = T0 + WINDOW * (seq as u32 / 2);
+        window.offer(said(seq, &format!("u{seq}"), &format!("text {seq}"), now), now);
+        window.offer(said(seq + 1, &format!("v{seq}"), &format!("word {seq}"), now), now);
+        let won = ids(&window.close(now));
+        assert!(won == [seq] || won == [seq + 1], "{won:?} in the window of {seq}");
+    }
+    assert_eq!(window.len(), 8, "no more wait");
+    assert_eq!(window.close(T0 + WINDOW * 20).len(), 1, "nothing was said, so one that waited has the place");
+}
+
+#[test]
+fn a_text_said_again_takes_the_place_of_what_waits() {
+    let mut window = Window::new(settings(1, 8), 5);
+    window.offer(said(1, "a", "one", T0), T0);
+    window.offer(said(2, "b", "two", T0), T0);
+    let loser = 3 - ids(&window.close(T0))[0];
+    let now = T0 + WINDOW;
+    let text = ["one", "two"][loser as usize - 1];
+    assert_eq!(window.offer(said(3, "c", text, now), now), Offered::Held);
+    assert_eq!(window.offer(said(4, "d", text, now), now), Offered::Folded);
+    let winners = window.close(now);
+    assert_eq!((ids(&winners), winners[0].repeats), (vec![3], 2), "it stands for what waited");
+    assert_eq!(window.take_gone().len(), 1);
+}
+
+#[test]
+fn an_author_who_speaks_again_gives_up_what_waits() {
+    let mut window = Window::new(settings(1, 8), 5);
+    window.offer(said(1, "a", "one", T0), T0);
+    window.offer(said(2, "b", "two", T0), T0);
+    let won = ids(&window.close(T0))[0];
+    let now = T0 + WINDOW;
+    window.offer(said(3, ["b", "a"][won as usize - 1], "three", now), now);
+    assert_eq!(window.take_gone().len(), 1, "one candidate an author");
+    assert_eq!(ids(&window.close(now)), [3]);
+    assert!(window.is_empty());
+}
+
+#[test]
 fn who_waited_five_seconds_goes() {
     let mut window = Window::new(settings(1, 8), 5);
     for seq in 1..=9 {
@@ -300,7 +343,7 @@ proptest! {
                     prop_assert_eq!(window.offer(candidate.clone(), now), twin.offer(candidate, now));
                 }
             }
-            prop_assert!(window.len() <= winners + waiting + 3);
+            prop_assert!(window.len() <= winners + 2 * waiting + 3);
         }
     }
 

@@ -1,13 +1,16 @@
 //! The window: which candidates of a moment are sequenced into the room's ordered log.
 //!
 //! A lottery in which every author has one ticket a window, drawn from the window's seed, and the weight of the comment bends
-//! the ticket upwards. The best tickets win; the next best wait up to five seconds, and replies and reactions may lift them.
+//! the ticket upwards. The best tickets win; the next best wait up to five seconds for a reply or a reaction, which lift
+//! them into the draw again. Those that nothing lifts win only what places a quiet moment leaves free, so a room that says
+//! more than it shows shows what is said now.
 //! Posting more brings no second ticket, so a spammer is as likely to be shown as anybody.
 //!
 //! It promises: at most one winner an author a window, at most [`Settings::winners`] by lot and [`Settings::by_right`] by
 //! right, equal chances for equal weights, fixed memory however much is said, and the same winners for the same seed and
-//! the same offers. The awkward case is a text said a thousand times: the ones that are offered while it is held fold
-//! into it and are counted, and do not raise it.
+//! the same offers. The awkward case is a text said a thousand times: the ones that are offered while it is in the
+//! draw fold into it and are counted, and do not raise it. One that comes while it waits takes its place and its count, with
+//! its own author's ticket.
 //!
 //! A ticket is `-ln(u) / weight`, the smallest win (Efraimidis and Spirakis, 2006); `u` is a hash of (seed, window, author).
 
@@ -37,7 +40,7 @@ pub struct Settings {
     pub winners: usize,
     /// Comments that answer or name somebody who is here, beside the winners by lot, a window.
     pub by_right: usize,
-    /// Candidates that lost and wait to be lifted.
+    /// Candidates that lost and wait to be lifted, or for a place that is free.
     pub waiting: usize,
     /// How long they wait.
     pub carry: Duration,
@@ -103,7 +106,10 @@ pub struct Window {
     settings: Settings,
     seed: u64,
     number: u64,
-    held: BTreeMap<Ticket, Held>,
+    /// In the draw: said in this window, or lifted since.
+    fresh: BTreeMap<Ticket, Held>,
+    /// Lost, and not lifted yet. A ticket is in one of the two.
+    waiting: BTreeMap<Ticket, Held>,
     by_author: HashMap<UserId, Ticket, Seeded>,
     by_text: HashMap<Box<str>, Ticket, Seeded>,
     by_id: HashMap<EventId, Ticket, Seeded>,
@@ -123,7 +129,8 @@ impl Window {
             settings,
             seed,
             number: 0,
-            held: BTreeMap::new(),
+            fresh: BTreeMap::new(),
+            waiting: BTreeMap::new(),
             by_author: HashMap::with_hasher(hasher),
             by_text: HashMap::with_hasher(hasher),
             by_id: HashMap::with_hasher(hasher),
@@ -152,7 +159,8 @@ impl Window {
 
     /// Who said what waits to be lifted. `None` for what does not wait.
     pub fn author_of(&self, id: EventId) -> Option<&UserId> {
-        Some(self.held[self.by_id.get(&id)?].candidate.author())
+        let ticket = self.by_id.get(&id)?;
+        Some(self.fresh.get(ticket).or_else(|| self.waiting.get(ticket))?.candidate.author())
     }
 
     /// What was a candidate and will not win, each told once. What was never held is told by [`Offered`] alone.
@@ -162,7 +170,7 @@ impl Window {
 
     /// Candidates held now, those by right included.
     pub fn len(&self) -> usize {
-        self.held.len() + self.right.len()
+        self.fresh.len() + self.waiting.len() + self.right.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -171,8 +179,9 @@ impl Window {
 
     pub fn offer(&mut self, candidate: Candidate, now: Mono) -> Offered {
         let folded = fold::fold(&candidate.comment().text);
-        if let Some(ticket) = self.by_text.get(&folded) {
-            self.held.get_mut(ticket).expect("a text's ticket is held").repeats += 1;
+        let same = self.by_text.get(&folded).copied();
+        if let Some(held) = same.and_then(|ticket| self.fresh.get_mut(&ticket)) {
+            held.repeats += 1;
             return Offered::Folded;
         }
         if self.take_right(&candidate, now) {
@@ -183,20 +192,25 @@ impl Window {
         let weight = candidate.weight(&self.settings.weights);
         let luck = self.luck(candidate.author());
         let ticket = ticket(luck, weight, candidate.id());
-        if let Some(&own) = self.by_author.get(candidate.author()) {
-            if own <= ticket {
-                return Offered::Lost;
+        let own = self.by_author.get(candidate.author()).copied();
+        match own.filter(|own| self.fresh.contains_key(own)) {
+            Some(own) if own <= ticket => return Offered::Lost,
+            Some(_) => {}
+            None if self.fresh.len() >= self.settings.winners + self.settings.waiting => {
+                let (&worst, _) = self.fresh.last_key_value().expect("a full window holds something");
+                if worst <= ticket {
+                    return Offered::Lost;
+                }
+                self.drop_held(worst);
             }
-            self.drop_held(own);
+            None => {}
         }
-        if self.held.len() >= self.settings.winners + self.settings.waiting {
-            let (&worst, _) = self.held.last_key_value().expect("a full window holds something");
-            if worst <= ticket {
-                return Offered::Lost;
-            }
-            self.drop_held(worst);
+        // What waits for its author or with its text gives its place to what is said now, and its count.
+        let repeats = same.map_or(0, |waits| self.waiting[&waits].repeats + 1);
+        for waits in own.into_iter().chain(same.filter(|same| own != Some(*same))) {
+            self.drop_held(waits);
         }
-        self.put(ticket, Held { candidate, weight, repeats: 0, folded, luck });
+        self.put(ticket, Held { candidate, weight, repeats, folded, luck });
         Offered::Held
     }
 
@@ -213,7 +227,8 @@ impl Window {
     /// Takes what must not be shown out of the window.
     pub fn retract(&mut self, target: &RetractTarget) {
         let is_meant = |it: &Candidate| target.means(it.id(), Some(it.author()), it.record().ts);
-        let meant = self.held.iter().filter(|(_, held)| is_meant(&held.candidate)).map(|(ticket, _)| *ticket);
+        let held = self.fresh.iter().chain(&self.waiting);
+        let meant = held.filter(|(_, held)| is_meant(&held.candidate)).map(|(ticket, _)| *ticket);
         for ticket in meant.collect::<Vec<_>>() {
             self.drop_held(ticket);
         }
@@ -221,7 +236,8 @@ impl Window {
         self.gone.extend(right.map(|winner| winner.candidate.record));
     }
 
-    /// Ends the window: those by right and the best tickets, in order of arrival. Candidates older than the carry go.
+    /// Ends the window: those by right and the best tickets, in order of arrival. Candidates older than the carry go; of the
+    /// others the best wait.
     pub fn close(&mut self, now: Mono) -> Vec<Winner> {
         self.number += 1;
         let mut winners = std::mem::take(&mut self.right);
@@ -233,9 +249,19 @@ impl Window {
         }
         winners.extend(self.draw(self.settings.winners, |_| true));
         let carry = self.settings.carry;
-        let late =
-            self.held.iter().filter(|(_, held)| now.since(held.candidate.at) >= carry).map(|(ticket, _)| *ticket);
+        for (ticket, held) in std::mem::take(&mut self.fresh) {
+            match held.candidate.is_lifted() {
+                true => self.fresh.insert(ticket, held),
+                false => self.waiting.insert(ticket, held),
+            };
+        }
+        let held = self.fresh.iter().chain(&self.waiting);
+        let late = held.filter(|(_, held)| now.since(held.candidate.at) >= carry).map(|(ticket, _)| *ticket);
         for ticket in late.collect::<Vec<_>>() {
+            self.drop_held(ticket);
+        }
+        let beyond = self.waiting.keys().skip(self.settings.waiting).copied().collect::<Vec<_>>();
+        for ticket in beyond {
             self.drop_held(ticket);
         }
         self.addressed.retain(|_, until| *until > now);
@@ -248,7 +274,8 @@ impl Window {
     pub fn draw(&mut self, n: usize, may_win: impl Fn(&UserId) -> bool) -> Vec<Winner> {
         let waits_by_right = |author: &UserId| self.right.iter().any(|winner| winner.candidate.author() == author);
         let may_win = |author: &UserId| may_win(author) && !waits_by_right(author);
-        let fit = self.held.iter().filter(|(_, held)| may_win(held.candidate.author()));
+        let held = self.fresh.iter().chain(&self.waiting);
+        let fit = held.filter(|(_, held)| may_win(held.candidate.author()));
         let best: Vec<Ticket> = fit.map(|(ticket, _)| *ticket).take(n).collect();
         let mut winners: Vec<Winner> = best
             .into_iter()
@@ -264,7 +291,7 @@ impl Window {
     /// The room becomes narrow: a last window, and nobody waits behind it.
     pub fn finish(&mut self, now: Mono) -> Vec<Winner> {
         let winners = self.close(now);
-        for ticket in self.held.keys().copied().collect::<Vec<_>>() {
+        for ticket in self.fresh.keys().chain(self.waiting.keys()).copied().collect::<Vec<_>>() {
             self.drop_held(ticket);
         }
         let gone = std::mem::take(&mut self.gone);
@@ -298,11 +325,12 @@ impl Window {
         -u.ln()
     }
 
+    /// Into the draw.
     fn put(&mut self, ticket: Ticket, held: Held) {
         self.by_author.insert(held.candidate.author.clone(), ticket);
         self.by_id.insert(held.candidate.id(), ticket);
         self.by_text.insert(held.folded.clone(), ticket);
-        self.held.insert(ticket, held);
+        self.fresh.insert(ticket, held);
     }
 
     /// Takes out what will not win.
@@ -312,7 +340,8 @@ impl Window {
     }
 
     fn remove(&mut self, ticket: Ticket) -> Held {
-        let held = self.held.remove(&ticket).expect("a ticket of an index is held");
+        let held = self.fresh.remove(&ticket).or_else(|| self.waiting.remove(&ticket));
+        let held = held.expect("a ticket of an index is held");
         self.by_author.remove(&held.candidate.author);
         self.by_id.remove(&held.candidate.id());
         self.by_text.remove(&held.folded);
