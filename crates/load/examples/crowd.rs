@@ -278,27 +278,42 @@ fn answer_to_ping(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(frame)
 }
 
-/// Publishes one after the other over one connection, each at its time; how many were not taken.
+/// Publishes one after the other over one connection, each at its time; how many were not taken. A server that ends the
+/// connection between two requests is asked again over a new one, as an HTTP client would.
 fn publish_at(
     address: SocketAddr,
     head: &str,
     body: &str,
     each: impl Iterator<Item = (Instant, usize)>,
 ) -> Result<usize> {
-    let stream = StdStream::connect(address)?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let mut stream = BufReader::new(stream);
+    let mut stream = publisher(address)?;
     let mut failed = 0;
     for (at, n) in each {
         std::thread::sleep(at.saturating_duration_since(Instant::now()));
         let body = body.replace("{n}", &n.to_string());
         let request = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
-        stream.get_mut().write_all(request.as_bytes())?;
-        let taken = is_taken(&mut stream).with_context(|| format!("publish {n} was not answered"))?;
+        let taken = match ask(&mut stream, &request) {
+            Ok(taken) => taken,
+            Err(_) => {
+                stream = publisher(address)?;
+                ask(&mut stream, &request).with_context(|| format!("publish {n} was not answered"))?
+            }
+        };
         failed += usize::from(!taken);
     }
     Ok(failed)
+}
+
+fn publisher(address: SocketAddr) -> Result<BufReader<StdStream>> {
+    let stream = StdStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    Ok(BufReader::new(stream))
+}
+
+fn ask(stream: &mut BufReader<StdStream>, request: &str) -> Result<bool> {
+    stream.get_mut().write_all(request.as_bytes())?;
+    is_taken(stream)
 }
 
 /// Reads one answer. Errors: the connection ended, or the answer has no length.
