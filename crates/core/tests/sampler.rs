@@ -230,6 +230,54 @@ fn an_author_who_speaks_again_gives_up_what_waits() {
 }
 
 #[test]
+fn a_replacement_is_drawn_by_its_ticket_and_not_because_it_came_late() {
+    // Ninety of a hundred said in a window wait; one says something after its end, while moderation thinks. Each is as likely.
+    let (mut late, rounds) = (0, 4_000);
+    for seed in 0..rounds {
+        let mut window = Window::new(settings(10, 90), seed);
+        for seq in 1..=100 {
+            window.offer(said(seq, &format!("u{seq}"), &format!("text {seq}"), T0), T0);
+        }
+        window.close(T0);
+        window.offer(said(101, "late", "late", T0), T0);
+        late += u64::from(ids(&window.draw(3, |_| true)).contains(&101));
+    }
+    // A ticket among the best 13 of 101.
+    let expected = rounds as f64 * 13.0 / 101.0;
+    assert!((late as f64 - expected).abs() < 4.0 * expected.sqrt(), "{late} of {rounds}, expected {expected}");
+}
+
+#[test]
+fn a_waiting_text_is_counted_by_whoever_says_it() {
+    let mut window = Window::new(settings(1, 1), 5);
+    window.offer(said(1, "a", "one", T0), T0);
+    window.offer(said(2, "b", "two", T0), T0);
+    let loser = 3 - ids(&window.close(T0))[0];
+    let text = ["one", "two"][loser as usize - 1];
+    // By right: it stands for what waited, which is not shown beside it.
+    let to = Candidate::new(record(3, "c", text, &[]), Some(user("z")), T0).unwrap();
+    assert_eq!(window.offer(to, T0), Offered::ByRight);
+    let winners = window.close(T0);
+    assert_eq!((ids(&winners), winners[0].repeats), (vec![3], 1));
+    // A repeat without luck of its own.
+    let mut folded = 0;
+    for seed in 0..40 {
+        let mut window = Window::new(settings(1, 1), seed);
+        window.offer(said(1, "a", "one", T0), T0);
+        window.offer(said(2, "b", "two", T0), T0);
+        let loser = 3 - ids(&window.close(T0))[0];
+        window.offer(said(3, "c", "three", T0), T0);
+        window.offer(said(4, "d", "four", T0), T0);
+        if window.offer(said(5, "e", ["one", "two"][loser as usize - 1], T0), T0) == Offered::Folded {
+            folded += 1;
+            window.close(T0);
+            assert!(window.draw(2, |_| true).iter().any(|w| w.repeats == 1) || window.is_empty());
+        }
+    }
+    assert!(folded > 0);
+}
+
+#[test]
 fn who_waited_five_seconds_goes() {
     let mut window = Window::new(settings(1, 8), 5);
     for seq in 1..=9 {

@@ -1,8 +1,8 @@
 //! What a shadow-banned user says in a wide room: it stands beside the window, as if it were in it.
 //!
 //! It takes nobody's place and folds into nothing, and yet what becomes of it looks like anybody's lot: it is drawn as often as
-//! the room's candidates are, at the same moments, and given up after as long a wait. What is drawn is sequenced for its author and
-//! the moderators alone.
+//! the room's candidates are: once among those of its window, then only where a place is free; and it is given up after as long
+//! a wait. What is drawn is sequenced for its author and the moderators alone.
 //!
 //! The awkward case is a room that judges before it shows: a comment that nobody judged is shown to no one there, and its author
 //! is told that it was not.
@@ -23,9 +23,16 @@ use crate::time::Mono;
 /// Of one room; the next is not shown at once.
 const APART_MAX: usize = 1_024;
 
-/// What stands beside a room's window, oldest first, and since when.
+/// What stands beside a room's window, oldest first.
 #[derive(Default)]
-pub(super) struct Apart(VecDeque<(Arc<Record>, Mono)>);
+pub(super) struct Apart(VecDeque<Stands>);
+
+struct Stands {
+    raw: Arc<Record>,
+    since: Mono,
+    /// The window that was closed last when it came.
+    after: u64,
+}
 
 impl Apart {
     pub fn is_empty(&self) -> bool {
@@ -35,14 +42,14 @@ impl Apart {
     /// Takes out what a retract means.
     pub fn retract(&mut self, target: &RetractTarget) -> Vec<Arc<Record>> {
         let is_meant = |raw: &Record| target.means(raw.event_id(), raw.user.as_ref(), raw.ts);
-        let (gone, kept) = std::mem::take(&mut self.0).into_iter().partition(|(raw, _)| is_meant(raw));
+        let (gone, kept) = std::mem::take(&mut self.0).into_iter().partition(|it| is_meant(&it.raw));
         self.0 = kept;
-        let gone: VecDeque<_> = gone;
-        gone.into_iter().map(|(raw, _)| raw).collect()
+        let gone: VecDeque<Stands> = gone;
+        gone.into_iter().map(|it| it.raw).collect()
     }
 
     pub fn take(&mut self) -> Vec<Arc<Record>> {
-        self.0.drain(..).map(|(raw, _)| raw).collect()
+        self.0.drain(..).map(|it| it.raw).collect()
     }
 }
 
@@ -59,7 +66,8 @@ impl Owner {
             wide.window.retract(&RetractTarget::User(user.clone()));
         }
         let gone = wide.window.take_gone();
-        wide.apart.0.push_back((raw.clone(), now));
+        let after = wide.window.number();
+        wide.apart.0.push_back(Stands { raw: raw.clone(), since: now, after });
         wide.undecided.insert(raw.event_id());
         if wide.closes.is_none() {
             wide.closes = Some(now + WINDOW);
@@ -80,18 +88,20 @@ impl Owner {
         let (mut drawn, mut gone, mut kept) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
         let mut luckier: BTreeSet<UserId> = BTreeSet::new();
         // The newest first: what its author has overtaken goes, so that one user's comments never change places.
-        for (raw, since) in std::mem::take(&mut wide.apart.0).into_iter().rev() {
+        let (number, n_of) = (wide.window.number(), wide.window.drawn_of().max(n_won));
+        for Stands { raw, since, after } in std::mem::take(&mut wide.apart.0).into_iter().rev() {
             let Some(user) = &raw.user else { continue };
-            let lot = stable_hash(&(seed ^ raw.event_id().value()).to_le_bytes()) % (n_won + n_left).max(1) as u64;
+            let lot = stable_hash(&(seed ^ raw.event_id().value()).to_le_bytes()) % n_of.max(1) as u64;
+            let is_new = after + 1 >= number;
             if luckier.contains(user) {
                 gone.push_front(raw);
-            } else if !judges && (n_left == 0 || lot < n_won as u64) {
+            } else if !judges && (n_left == 0 || is_new && lot < n_won as u64) {
                 luckier.insert(user.clone());
                 drawn.push_front((at, raw));
             } else if judges || now.since(since) >= carry {
                 gone.push_front(raw);
             } else {
-                kept.push_front((raw, since));
+                kept.push_front(Stands { raw, since, after });
             }
         }
         wide.apart.0 = kept;

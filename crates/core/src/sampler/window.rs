@@ -114,6 +114,9 @@ pub struct Window {
     by_text: HashMap<Box<str>, Ticket, Seeded>,
     by_id: HashMap<EventId, Ticket, Seeded>,
     right: Vec<Winner>,
+    /// Authors with a ticket in this window, and in the last.
+    tickets: usize,
+    drawn_of: usize,
     /// Candidates that are none any more and did not win, since [`Window::take_gone`].
     gone: Vec<Arc<Record>>,
     /// Addressees by the end of their second.
@@ -135,6 +138,8 @@ impl Window {
             by_text: HashMap::with_hasher(hasher),
             by_id: HashMap::with_hasher(hasher),
             right: Vec::new(),
+            tickets: 0,
+            drawn_of: 0,
             gone: Vec::new(),
             addressed: HashMap::with_hasher(hasher),
         }
@@ -186,7 +191,8 @@ impl Window {
         }
         if self.take_right(&candidate, now) {
             let weight = candidate.weight(&self.settings.weights);
-            self.right.push(Winner { candidate, weight, repeats: 0, by_right: true });
+            let repeats = same.map_or(0, |waits| self.supersede(waits));
+            self.right.push(Winner { candidate, weight, repeats, by_right: true });
             return Offered::ByRight;
         }
         let weight = candidate.weight(&self.settings.weights);
@@ -194,24 +200,44 @@ impl Window {
         let ticket = ticket(luck, weight, candidate.id());
         let own = self.by_author.get(candidate.author()).copied();
         match own.filter(|own| self.fresh.contains_key(own)) {
-            Some(own) if own <= ticket => return Offered::Lost,
+            Some(own) if own <= ticket => return self.lost(same),
             Some(_) => {}
-            None if self.fresh.len() >= self.settings.winners + self.settings.waiting => {
-                let (&worst, _) = self.fresh.last_key_value().expect("a full window holds something");
-                if worst <= ticket {
-                    return Offered::Lost;
+            None => {
+                self.tickets += 1;
+                if self.fresh.len() >= self.settings.winners + self.settings.waiting {
+                    let (&worst, _) = self.fresh.last_key_value().expect("a full window holds something");
+                    if worst <= ticket {
+                        return self.lost(same);
+                    }
+                    self.drop_held(worst);
                 }
-                self.drop_held(worst);
             }
-            None => {}
         }
-        // What waits for its author or with its text gives its place to what is said now, and its count.
-        let repeats = same.map_or(0, |waits| self.waiting[&waits].repeats + 1);
-        for waits in own.into_iter().chain(same.filter(|same| own != Some(*same))) {
-            self.drop_held(waits);
+        // What waits for its author or with its text gives its place to what is said now.
+        let repeats = same.map_or(0, |waits| self.supersede(waits));
+        if let Some(own) = own.filter(|own| same != Some(*own)) {
+            self.drop_held(own);
         }
         self.put(ticket, Held { candidate, weight, repeats, folded, luck });
         Offered::Held
+    }
+
+    /// What waits with a text that is said again is overtaken; how many texts it stood for, with its own.
+    fn supersede(&mut self, waits: Ticket) -> u32 {
+        let repeats = self.waiting[&waits].repeats + 1;
+        self.drop_held(waits);
+        repeats
+    }
+
+    /// A comment has no luck; what waits with its text is counted up.
+    fn lost(&mut self, same: Option<Ticket>) -> Offered {
+        match same.and_then(|waits| self.waiting.get_mut(&waits)) {
+            Some(waits) => {
+                waits.repeats += 1;
+                Offered::Folded
+            }
+            None => Offered::Lost,
+        }
     }
 
     /// Somebody answered or reacted to a candidate. Nothing happens when it is none any more.
@@ -247,7 +273,10 @@ impl Window {
                 self.drop_held(ticket);
             }
         }
-        winners.extend(self.draw(self.settings.winners, |_| true));
+        self.drawn_of = std::mem::take(&mut self.tickets);
+        let first = self.fresh.keys().chain(self.waiting.keys()).take(self.settings.winners).copied();
+        let first = first.collect::<Vec<_>>();
+        winners.extend(self.win(first));
         let carry = self.settings.carry;
         for (ticket, held) in std::mem::take(&mut self.fresh) {
             match held.candidate.is_lifted() {
@@ -274,18 +303,28 @@ impl Window {
     pub fn draw(&mut self, n: usize, may_win: impl Fn(&UserId) -> bool) -> Vec<Winner> {
         let waits_by_right = |author: &UserId| self.right.iter().any(|winner| winner.candidate.author() == author);
         let may_win = |author: &UserId| may_win(author) && !waits_by_right(author);
+        // The few that are fresh already are of the next window: they come by their tickets here, or they would win for sure.
         let held = self.fresh.iter().chain(&self.waiting);
         let fit = held.filter(|(_, held)| may_win(held.candidate.author()));
-        let best: Vec<Ticket> = fit.map(|(ticket, _)| *ticket).take(n).collect();
-        let mut winners: Vec<Winner> = best
-            .into_iter()
-            .map(|ticket| {
-                let Held { candidate, weight, repeats, .. } = self.remove(ticket);
-                Winner { candidate, weight, repeats, by_right: false }
-            })
-            .collect();
+        let mut best: Vec<Ticket> = fit.map(|(ticket, _)| *ticket).collect();
+        best.sort_unstable();
+        best.truncate(n);
+        let mut winners = self.win(best);
         winners.sort_by_key(|w| w.candidate.id());
         winners
+    }
+
+    fn win(&mut self, tickets: Vec<Ticket>) -> Vec<Winner> {
+        let winner = |ticket| {
+            let Held { candidate, weight, repeats, .. } = self.remove(ticket);
+            Winner { candidate, weight, repeats, by_right: false }
+        };
+        tickets.into_iter().map(winner).collect()
+    }
+
+    /// Authors that had a ticket in the window closed last.
+    pub fn drawn_of(&self) -> usize {
+        self.drawn_of
     }
 
     /// The room becomes narrow: a last window, and nobody waits behind it.

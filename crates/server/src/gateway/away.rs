@@ -136,6 +136,14 @@ impl Worker {
         Delay { retry_after: RETRY, spread: self.shared.admission.spread(&tally.demand, tally.here(), self.now) }
     }
 
+    /// How long clients wait that find no place in a room, or none in the gateway: as the code says, and the longer the more
+    /// of the room may be coming.
+    pub(super) fn full_delay(&self, idx: usize) -> Delay {
+        let (retry_after, least) = CloseCode::TooMany.retry().expect("a client that was one too many comes back");
+        let least = Duration::from_millis(least.into());
+        Delay { retry_after: Duration::from_millis(retry_after.into()), spread: self.pause(idx).spread.max(least) }
+    }
+
     /// Refuses a stream while the shard is away or not ready yet.
     pub(super) fn refuse_unready(&mut self, slot: usize, room: &RoomId) {
         let delay = self.room_ids.get(room).map(|&idx| self.pause(idx));

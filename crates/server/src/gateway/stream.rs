@@ -411,7 +411,10 @@ impl Worker {
                     streams::Full::Total => metrics::Refused::Connections,
                     streams::Full::Room => metrics::Refused::Room,
                 });
-                return self.close(slot, CloseCode::TooMany);
+                // Who has too many itself is nobody's crowd.
+                let crowd = matches!(full, streams::Full::Total | streams::Full::Room);
+                let delay = crowd.then(|| self.full_delay(idx));
+                return self.close_with(slot, CloseCode::TooMany, delay);
             }
             if !affords {
                 self.shared.metrics.add_refused(metrics::Refused::Cost);

@@ -130,6 +130,23 @@ fn a_full_room_and_a_full_gateway_refuse_with_4129_until_someone_leaves() {
     }
 }
 
+#[test]
+fn who_finds_no_place_waits_as_long_as_the_rooms_crowd_needs() {
+    let stage = stage_with(2, StreamLimits { per_user: 64, per_address: 64, total: None, per_room: Some(30) });
+    // One a second, thirty at once: the crowd of thirty needs half a minute.
+    limit(&stage, 1, 30);
+    let mut inside: Vec<_> = (0..30).map(|_| stage.ws("a", "")).collect();
+    inside.iter_mut().for_each(|ws| assert_eq!(ws.next()["type"], "hello"));
+    stage.seated("a", 30);
+    let mut refused = stage.ws("a", "");
+    let close = refused.next();
+    assert_eq!(
+        (&close["type"], &close["code"], &close["retry_after_ms"]),
+        (&json!("close"), &json!(4129), &json!(5_000))
+    );
+    assert_eq!(close["spread_ms"], 30_000);
+}
+
 const TWO: StreamLimits = StreamLimits { per_user: 64, per_address: 2, total: None, per_room: None };
 
 #[test]
