@@ -568,8 +568,8 @@ pub struct Counters<'a> {
     /// Kind and total, in the order they are to be shown.
     pub likes: &'a [(LikeKind, u64)],
     pub viewers: u64,
-    /// Share of comments a viewer is shown, in millionths: 1 000 000 is all.
-    pub keep_millionths: u32,
+    /// Share of comments a viewer is shown, in millionths: 1 000 000 is all. `None` where it is not known, and not told.
+    pub keep_millionths: Option<u32>,
     pub as_of: Wall,
 }
 
@@ -590,7 +590,10 @@ impl Counters<'_> {
     fn members(&self, event: &mut Writer<'_>) {
         event.with("likes", |out| write_likes(self.likes, out));
         event.number("viewers", self.viewers);
-        event.with("keep_fraction", |out| fraction(self.keep_millionths, out)).time("as_of_ts", self.as_of);
+        if let Some(millionths) = self.keep_millionths {
+            event.with("keep_fraction", |out| fraction(millionths, out));
+        }
+        event.time("as_of_ts", self.as_of);
     }
 }
 

@@ -84,7 +84,7 @@ fn events_of_one_connection_are_written_as_they_always_were() {
             .map(|kind| LikeKind::parse(kind).unwrap())
             .map(|kind| (kind.clone(), u64::from(kind.as_str() == "heart") * 12)),
         viewers: 48_213,
-        keep_millionths: 20,
+        keep_millionths: Some(20),
         as_of: Wall(1_779_048_873_122),
     };
     let mut settings = Room::fresh("Final");
@@ -113,7 +113,7 @@ fn events_of_one_connection_are_written_as_they_always_were() {
     let endpoints = written(|out| endpoints.write(out));
     keep("hello_endpoints", "hello", &written(|out| Hello { endpoints: Some(&endpoints), ..hello.clone() }.write(out)));
     keep("counters", "counters", &written(|out| counters.write(out)));
-    let all = Counters { likes: &[], keep_millionths: 1_000_000, ..counters };
+    let all = Counters { likes: &[], keep_millionths: Some(1_000_000), ..counters };
     keep("counters_unsampled", "counters", &written(|out| all.write(out)));
 
     let ack = PublishAck {
@@ -219,7 +219,8 @@ proptest! {
 
     #[test]
     fn every_fraction_is_the_number_it_stands_for(millionths in 0..=1_000_000u32) {
-        let counters = Counters { room: &room(), likes: &[], viewers: 0, keep_millionths: millionths, as_of: Wall(0) };
+        let keep_millionths = Some(millionths);
+        let counters = Counters { room: &room(), likes: &[], viewers: 0, keep_millionths, as_of: Wall(0) };
         let json = written(|out| counters.write(out));
         let value: Value = serde_json::from_str(&json).unwrap();
         prop_assert_eq!(value["keep_fraction"].as_f64().unwrap(), f64::from(millionths) / 1e6);

@@ -65,6 +65,8 @@ fn an_author_in_a_wide_room_is_told_twice_and_sees_one_comment() {
         server.http().call("GET", &format!("/v1/rooms/{ROOM}/snapshot"), None, None).expect("an answer").json;
     assert_eq!((&snapshot["config"]["sampled"], &snapshot["config"]["cap"]), (&json!(true), &json!(5)));
     assert_eq!(snapshot["recent_comments"][0]["event_id"], event_id);
+    // What part a viewer is given is a viewer's own number, and a snapshot does not depend on who asks.
+    assert_eq!(snapshot["counters"].get("keep_fraction"), None, "{}", snapshot["counters"]);
     let reacted = server.http().call(
         "POST",
         &format!("/v1/rooms/{ROOM}/reactions"),
@@ -211,6 +213,7 @@ fn a_room_that_turns_wide_and_narrow_under_load_loses_doubles_and_reorders_nothi
     let recent: Vec<u64> = snapshot["recent_comments"].as_array().expect("a list").iter().map(id).collect();
     let newest: Vec<u64> = shown[shown.len().saturating_sub(50)..].iter().map(|l| id(l)).collect();
     assert_eq!((recent, &snapshot["config"]["sampled"]), (newest, &json!(false)));
+    assert_eq!(snapshot["counters"]["keep_fraction"], 1, "everyone is given everything");
 }
 
 /// Says comments of four users in turn, and asks for every third again, some of them much later.

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use grandstand_core::ids::Position;
 use grandstand_core::names::RoomId;
 use grandstand_core::record::{Body as RecordBody, Policy, Room};
+use grandstand_core::sampler::keep::WHOLE_MILLIONTHS;
 use grandstand_core::time::Mono;
 use grandstand_wire::codes::ErrorCode;
 use grandstand_wire::event::{Counters, write_banners, write_event};
@@ -254,7 +255,9 @@ fn write(view: &SnapshotView, viewers: u64, endpoints: Option<&str>) -> Vec<u8> 
     // Last: the tag is made of all before its moment.
     out.extend_from_slice(b",\"counters\":");
     let (room, likes) = (&view.room, &view.info.likes);
-    Counters { room, likes, viewers, keep_millionths: 1_000_000, as_of: clock::wall() }.write_values(&mut out);
+    // Of a sampled room each viewer is given another part, which its gateway measures; a snapshot is the same for all.
+    let keep_millionths = (!view.info.wide).then_some(WHOLE_MILLIONTHS);
+    Counters { room, likes, viewers, keep_millionths, as_of: clock::wall() }.write_values(&mut out);
     out.push(b'}');
     out
 }

@@ -32,7 +32,8 @@ use crate::metrics::add;
 impl Room {
     /// The room's numbers as they are now, `viewers` of them watching.
     pub fn counters(&self, viewers: u64, as_of: Wall) -> event::Counters<'_> {
-        event::Counters { room: &self.id, likes: &self.likes, viewers, keep_millionths: self.keep_millionths, as_of }
+        let keep_millionths = Some(self.keep_millionths);
+        event::Counters { room: &self.id, likes: &self.likes, viewers, keep_millionths, as_of }
     }
 
     /// The room's latest values as an event of their own.
