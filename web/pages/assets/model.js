@@ -3,7 +3,16 @@
 /** Entries kept; older ones leave the page. */
 export const ENTRIES_MAX = 300;
 
+/** Characters of a comment that stand over an answer to it. */
+export const QUOTE_MAX = 90;
+
+/** Keys of own comments are known to the server for ten minutes: one that waits longer is not asked about again. */
+const KEY_HELD_MS = 9 * 60_000;
+
 const PRIORITY = new Set(['score_event', 'retract', 'config', 'gift', 'gift_combo']);
+
+/** Answers to the reader alone. They name an event and are none: what lies before it in the room may still be on its way. */
+const ANSWERS = new Set(['publish_ack', 'publish_commit']);
 
 /** A room nobody has told us anything about. */
 export function emptyRoom(roomId) {
@@ -48,7 +57,48 @@ function insert(room, entry) {
   while (room.entries.length > ENTRIES_MAX) {
     const gone = room.entries.shift();
     if (gone.id !== undefined) room.ids.delete(gone.id);
+    if (gone.clientMsgId !== undefined) room.mine.delete(gone.clientMsgId);
   }
+}
+
+const touch = (entry) => { entry.version = (entry.version ?? 0) + 1; };
+
+function hide(entry, reason) {
+  Object.assign(entry, { retracted: true, body: '', reason });
+  touch(entry);
+}
+
+/** A text cut to `QUOTE_MAX` characters, as readers count them. */
+function cut(body) {
+  const letters = [...new Intl.Segmenter(undefined, { granularity: 'grapheme' }).segment(body.slice(0, 16 * QUOTE_MAX))];
+  return letters.length > QUOTE_MAX ? `${letters.slice(0, QUOTE_MAX).map((l) => l.segment).join('').trimEnd()}…` : body;
+}
+
+/**
+ * What is said over an answer to the comment `id`: `{id}` alone when the page does not have that one, its author and the beginning of
+ * its text, or `retracted`. A copy: it stays when the comment itself leaves the page, and goes with it when it is retracted.
+ */
+function parentOf(room, id) {
+  if (room.retracted.has(id)) return { id, retracted: true };
+  const parent = room.ids.has(id) ? room.entries.find((e) => e.id === id && e.type === 'comment') : undefined;
+  if (!parent) return { id };
+  return parent.retracted ? { id, retracted: true } : { id, rawId: parent.rawId, user: parent.user, body: cut(parent.body), ts: parent.ts };
+}
+
+/** Answers that came before what they answer, in a snapshot's older comments, are given it now. */
+function joinParents(room) {
+  for (const e of room.entries) {
+    if (!e.parent || e.parent.retracted || e.parent.user) continue;
+    const parent = parentOf(room, e.parent.id);
+    if (parent.user || parent.retracted) { e.parent = parent; touch(e); }
+  }
+}
+
+/** Puts an entry that has its id now where the room's order wants it. */
+function place(room, entry) {
+  room.entries = room.entries.filter((e) => e !== entry);
+  const after = room.entries.findLastIndex((e) => e.id !== undefined && e.id < entry.id);
+  room.entries.splice(after + 1, 0, entry);
 }
 
 function comment(room, c) {
@@ -65,16 +115,24 @@ function comment(room, c) {
   }
   insert(room, {
     type: 'comment', id: c.event_id, user: c.user ?? {}, body: hidden ? '' : c.body, ts: c.ts, retracted: hidden,
-    repeats: c.repeats, mine: own !== undefined, fate: own === undefined ? undefined : 'sent',
+    repeats: c.repeats, mine: own !== undefined, fate: own === undefined ? undefined : own.rawId === undefined ? 'sent' : 'shown',
+    parent: c.reply_to === undefined ? undefined : own?.parent ?? parentOf(room, c.reply_to),
+    // A wide room's `publish_commit` may come after the comment, and a retract name it by its `raw_id`.
+    clientMsgId: own?.clientMsgId, rawId: own?.rawId,
   });
 }
 
 function retract(room, r) {
-  const hits = (e) => e.type === 'comment' && (r.all === true || e.id === r.target_event_id
-    || (r.user_id !== undefined && e.user?.id === r.user_id && (r.since_ts === undefined || e.ts >= r.since_ts)));
-  if (r.target_event_id !== undefined) room.retracted.add(r.target_event_id);
+  const target = r.target_event_id;
+  // What the reader said carries a number until the server's copy is there, everything else the server's text.
+  const since = r.since_ts === undefined ? -Infinity : new Date(r.since_ts).getTime();
+  const said = (user, ts) => r.user_id !== undefined && user?.id === r.user_id && new Date(ts).getTime() >= since;
+  const hits = (e) => r.all === true || (target !== undefined && (e.id === target || e.rawId === target)) || said(e.user, e.ts);
+  if (target !== undefined) room.retracted.add(target);
   for (const e of room.entries) {
-    if (hits(e)) { e.retracted = true; e.body = ''; e.reason = r.reason; e.version = (e.version ?? 0) + 1; }
+    if (e.type !== 'comment') continue;
+    if (hits(e)) hide(e, r.reason);
+    if (e.parent && hits(e.parent)) { e.parent = { id: e.parent.id, retracted: true }; touch(e); }
   }
   room.changed.add('entries');
 }
@@ -142,12 +200,13 @@ export function applySnapshot(room, snapshot) {
   for (const b of snapshot.banners ?? []) banner(room, b);
   for (const c of snapshot.recent_comments ?? []) comment(room, c);
   room.entries.sort((a, b) => (a.id ?? Infinity) - (b.id ?? Infinity));
+  joinParents(room);
   room.changed.add('head').add('scores').add('entries');
 }
 
 /** Applies one event. Returns what the shell must do: `null`, or `{refetch: url}`. */
 export function apply(room, e) {
-  if (typeof e.event_id === 'number') {
+  if (typeof e.event_id === 'number' && !ANSWERS.has(e.type)) {
     if (e.event_id <= room.cursor) return null;
     room.cursor = e.event_id;
   }
@@ -156,7 +215,8 @@ export function apply(room, e) {
     room.pseq = Math.max(room.pseq ?? 0, e.pseq);
   }
   switch (e.type) {
-    case 'hello':
+    case 'hello': {
+      const missed = e.resumed === false && room.cursor > 0 && e.cursor > room.cursor;
       room.config = { ...room.config, ...e.config };
       room.title = room.config.title || room.roomId;
       if (typeof e.cursor === 'number') room.cursor = e.cursor;
@@ -169,7 +229,9 @@ export function apply(room, e) {
       // Who is silent is said right after.
       room.silent.clear();
       room.changed.add('head').add('scores');
-      return null;
+      // Greeted from the head though the page had a cursor: what lies between is in a snapshot that is no older than that.
+      return missed ? { refetch: `/v1/rooms/${encodeURIComponent(room.roomId)}/snapshot?min=${e.cursor}` } : null;
+    }
     case 'feed_stale':
       if (e.ended) room.silent.delete(e.match_id);
       else room.silent.set(e.match_id, e.since_ts);
@@ -209,7 +271,10 @@ export function apply(room, e) {
       if (typeof e.cursor === 'number') room.cursor = e.cursor;
       return { refetch: e.snapshot_url };
     case 'publish_ack':
-      settle(room, e.client_msg_id, 'sent');
+      settle(room, e.client_msg_id, 'sent', e.raw_id === undefined ? {} : { rawId: e.raw_id });
+      return null;
+    case 'publish_commit':
+      commit(room, e);
       return null;
     case 'rate_limited':
       settle(room, e.client_msg_id, 'refused', { reason: `${reasonText(e.reason)}`, retryAfterMs: e.retry_after_ms });
@@ -230,9 +295,11 @@ export function apply(room, e) {
   }
 }
 
-/** Puts the reader's own comment on the page before the server has answered. */
-export function optimistic(room, clientMsgId, user, body, ts) {
-  const entry = { type: 'comment', user, body, ts, mine: true, fate: 'sending', clientMsgId, version: 0 };
+/** Puts the reader's own comment on the page before the server has answered. `parent`: of `answerable`, when it answers a comment. */
+export function optimistic(room, clientMsgId, user, body, ts, parent) {
+  const entry = {
+    type: 'comment', user, body, ts, mine: true, fate: 'sending', clientMsgId, version: 0, parent,
+  };
   room.mine.set(clientMsgId, entry);
   insert(room, entry);
 }
@@ -240,9 +307,45 @@ export function optimistic(room, clientMsgId, user, body, ts) {
 function settle(room, clientMsgId, fate, more = {}) {
   const entry = room.mine.get(clientMsgId);
   if (!entry) return;
-  Object.assign(entry, { fate, ...more, version: entry.version + 1 });
+  Object.assign(entry, { fate, ...more });
+  touch(entry);
+  if (room.retracted.has(entry.rawId)) hide(entry);
   if (fate === 'refused') room.mine.delete(clientMsgId);
   room.changed.add('entries');
+}
+
+/** What became of an own comment of a wide room, or of one that was held: its id in the room, or that it is kept and not shown. */
+function commit(room, e) {
+  const entry = room.mine.get(e.client_msg_id) ?? room.entries.find((known) => known.clientMsgId === e.client_msg_id);
+  // Its copy in the room's order is here already, with its id.
+  if (!entry || entry.id !== undefined) return;
+  room.changed.add('entries');
+  // It stays among those that may still be decided: an owner that went away may have spoken too soon.
+  if (e.event_id === undefined) return settle(room, e.client_msg_id, 'kept');
+  room.mine.delete(e.client_msg_id);
+  if (room.ids.has(e.event_id)) {
+    // It came as anybody's: that line is the reader's own.
+    room.entries = room.entries.filter((known) => known !== entry);
+    const shown = room.entries.find((known) => known.id === e.event_id);
+    if (shown) { Object.assign(shown, { mine: true, fate: 'shown', clientMsgId: entry.clientMsgId, rawId: entry.rawId }); touch(shown); }
+    return;
+  }
+  Object.assign(entry, { id: e.event_id, fate: 'shown' });
+  touch(entry);
+  room.ids.add(e.event_id);
+  place(room, entry);
+  if (room.retracted.has(e.event_id)) hide(entry);
+}
+
+/** The comment `id` as it stands over an answer to it: `{id, user, body}`, or `null` when the page does not have it or it was retracted. */
+export function answerable(room, id) {
+  const parent = parentOf(room, id);
+  return parent.user === undefined ? null : parent;
+}
+
+/** Whether an event was retracted, as far as the page knows. */
+export function isRetracted(room, id) {
+  return parentOf(room, id).retracted === true;
 }
 
 /** What the badge of a sampled room says at length; `null` when everyone is shown everything. */
@@ -258,9 +361,14 @@ function percent(part) {
   return `${Number((part * 100).toPrecision(2))} %`;
 }
 
-/** Own comments without a definite answer: to be sent again, with the same key, after a reconnect. */
-export function undecided(room) {
-  return [...room.mine.values()].filter((e) => e.fate === 'sending' || e.fate === 'waiting');
+/**
+ * Own comments without a definite answer, at `now` (milliseconds of the wall clock): to be sent again, with the same key, after a
+ * reconnect. Of a wide room those too that nothing is known of but that they are kept safe: the new connection is told the rest.
+ */
+export function undecided(room, now) {
+  const open = (e) => !e.retracted && (e.fate === 'sending' || e.fate === 'waiting'
+    || (e.fate === 'sent' && e.rawId !== undefined && now - e.ts < KEY_HELD_MS));
+  return [...room.mine.values()].filter(open);
 }
 
 function slowModeText(seconds) {

@@ -1,6 +1,6 @@
 // The room page's shell: it moves bytes between the stream, the pure model and the document. Text is always text.
 
-import { apply, applySnapshot, emptyRoom, likesShown, optimistic, sampledText, scoreboard, standing, undecided } from './model.js';
+import { answerable, apply, applySnapshot, emptyRoom, isRetracted, likesShown, optimistic, sampledText, scoreboard, standing, undecided } from './model.js';
 import { RoomStream } from './stream.js';
 import { claim, hue, money, scoreLine, span } from './words.js';
 
@@ -34,6 +34,8 @@ async function becomeGuest(name) {
   stream.renew();
 }
 
+const NOT_CONNECTED = 'Not connected: it is sent when the connection is back.';
+
 // ---- painting: at most once per animation frame, and only what changed
 const nodes = new Map();
 let painting = false;
@@ -55,6 +57,8 @@ function fateText(e) {
     case 'sending': return 'sending…';
     case 'waiting': return `${e.reason}…`;
     case 'sent': return 'sent';
+    case 'shown': return 'shown';
+    case 'kept': return 'kept and not shown';
     case 'refused': {
       const wait = e.retryAfterMs === undefined ? '' : `, try again in ${Math.ceil(e.retryAfterMs / 1000)} s`;
       return `not sent: ${e.reason}${wait}`;
@@ -63,7 +67,30 @@ function fateText(e) {
   }
 }
 
+/** What an answer answers: its author and how it begins, or that the page cannot say. */
+function quote(parent) {
+  const line = document.createElement('blockquote');
+  if (parent.user) {
+    line.append(span('who', parent.user.display ?? parent.user.id ?? 'someone'), document.createTextNode(parent.body));
+  } else {
+    line.className = 'unknown';
+    line.textContent = parent.retracted ? 'Answer to a comment that was removed' : 'Answer to an earlier comment';
+  }
+  return line;
+}
+
+function replyButton(e) {
+  const button = document.createElement('button');
+  // Its word is the style sheet's: the line reads, and is copied, without it.
+  button.type = 'button';
+  button.className = 'reply';
+  button.setAttribute('aria-label', `Reply to ${e.user?.display ?? e.user?.id ?? 'someone'}`);
+  button.addEventListener('click', () => reply(e.id));
+  return button;
+}
+
 function draw(li, e) {
+  const focused = li.contains(document.activeElement);
   li.replaceChildren();
   li.className = '';
   if (e.type === 'score') {
@@ -83,6 +110,7 @@ function draw(li, e) {
     li.textContent = e.reason ? `Removed: ${e.reason}` : 'Removed';
   } else {
     if (e.mine) li.className = e.fate === 'refused' ? 'mine refused' : 'mine';
+    if (e.parent) li.append(quote(e.parent));
     const who = span('who', e.user?.display ?? e.user?.id ?? 'someone');
     who.style.setProperty('color', `hsl(${hue(e.user?.id ?? who.textContent)} 60% var(--who-light, 40%))`);
     li.append(span('time', e.ts ? time.format(new Date(e.ts)) : ''));
@@ -94,7 +122,11 @@ function draw(li, e) {
       li.append(times);
     }
     if (e.fate) li.append(span('fate', fateText(e)));
+    // Who has no id yet cannot be answered.
+    if (e.id !== undefined) li.append(replyButton(e));
   }
+  // Who stood on a button of this line still does, or on the list when it has none any more.
+  if (focused) (li.querySelector('button.reply') ?? feed).focus({ preventScroll: true });
 }
 
 function paint() {
@@ -113,6 +145,10 @@ function paint() {
   if (changed.has('scores')) paintScores();
   if (changed.has('banners')) paintBanners();
   if (!changed.has('entries')) return;
+  if (replyingTo !== null && isRetracted(room, replyingTo.id)) {
+    reply(null);
+    say('The comment you were answering was removed.', 'warn');
+  }
   const before = feed.scrollHeight - feed.scrollTop;
   const wanted = new Set(room.entries);
   for (const [entry, li] of nodes) {
@@ -258,8 +294,9 @@ const stream = new RoomStream(roomId, {
     switch (name) {
       case 'live':
         stateTag.textContent = 'Live';
-        for (const e of undecided(room)) stream.send({ op: 'publish', client_msg_id: e.clientMsgId, body: e.body });
+        for (const e of undecided(room, Date.now())) stream.send({ op: 'publish', client_msg_id: e.clientMsgId, body: e.body, reply_to: e.parent?.id });
         sendTaps();
+        if (note.textContent === NOT_CONNECTED) say('');
         break;
       case 'connecting': stateTag.textContent = 'Connecting…'; break;
       case 'waiting': stateTag.textContent = detail.ms > 1500 ? `Reconnecting in ${Math.round(detail.ms / 1000)} s` : 'Reconnecting…'; break;
@@ -280,12 +317,30 @@ function say(what, kind) {
   if (kind) note.dataset.kind = kind; else delete note.dataset.kind;
 }
 
+/** What is being answered; a copy, as it may leave the page meanwhile. */
+let replyingTo = null;
+
+/** The next comment answers this event; `null`: nobody. */
+function reply(id) {
+  const parent = id === null ? null : answerable(room, id);
+  replyingTo = parent;
+  el('replying').hidden = parent === null;
+  if (parent === null) { el('replying-to').replaceChildren(); return; }
+  el('replying-to').replaceChildren(document.createTextNode('Replying to '), span('who', parent.user.display ?? parent.user.id ?? 'someone'),
+    span('quoted', parent.body));
+  text.focus();
+}
+
+el('reply-cancel').addEventListener('click', () => { reply(null); text.focus(); });
+
 function publish(body) {
   const id = crypto.randomUUID?.() ?? `${Date.now()}-${Math.random().toString(36).slice(2)}`;
-  optimistic(room, id, { id: guest.id, display: guest.name, badges: [] }, body, Date.now());
+  const parent = replyingTo ?? undefined;
+  optimistic(room, id, { id: guest.id, display: guest.name, badges: [] }, body, Date.now(), parent);
+  reply(null);
   pinned = true;
   paintSoon();
-  if (!stream.send({ op: 'publish', client_msg_id: id, body })) say('Not connected: it is sent when the connection is back.', 'warn');
+  if (!stream.send({ op: 'publish', client_msg_id: id, body, reply_to: parent?.id })) say(NOT_CONNECTED, 'warn');
   else say('');
 }
 
@@ -340,6 +395,7 @@ el('composer').addEventListener('submit', async (event) => {
 });
 text.addEventListener('keydown', (event) => {
   if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) { event.preventDefault(); el('composer').requestSubmit(); }
+  if (event.key === 'Escape' && replyingTo !== null && !event.isComposing) { event.preventDefault(); reply(null); }
 });
 text.addEventListener('input', () => { text.style.height = ''; text.style.height = `${Math.min(128, text.scrollHeight + 2)}px`; });
 
