@@ -111,6 +111,8 @@ const SETTINGS: &[Shape] = &[
     Opt(&[WORDS]),
     List(&[ID, U64]),
     List(&[Text(Words::Region)]),
+    U32,
+    Opt(&[U64]),
     U64,
 ];
 const TERM: Shape = Any(16);
