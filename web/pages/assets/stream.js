@@ -57,14 +57,17 @@ export class RoomStream {
     this.on.state('connecting');
     const token = this.on.token();
     const protocols = token ? [SUBPROTOCOL, `bearer.${token}`] : [SUBPROTOCOL];
-    const socket = new WebSocket(this.bases[this.failed % this.bases.length] + this.path, protocols);
+    // Who brings a token is greeted at once: the cursor must come with it, as a `hello` would come too late.
+    const from = token && this.on.cursor() > 0 ? `?last_event_id=${this.on.cursor()}` : '';
+    const socket = new WebSocket(this.bases[this.failed % this.bases.length] + this.path + from, protocols);
     this.socket = socket;
     this.close = null;
     this.greeted = false;
     socket.onopen = () => {
+      this.heard();
+      if (token) return;
       const cursor = this.on.cursor();
       socket.send(JSON.stringify(cursor > 0 ? { op: 'hello', last_event_id: cursor } : { op: 'hello' }));
-      this.heard();
     };
     socket.onmessage = ({ data }) => {
       if (socket !== this.socket) return;
