@@ -151,11 +151,13 @@ pub fn run(
     publishers.hear()
 }
 
-/// Does something while the server's counters are read again and again.
+/// Does something while the server's counters are read again and again, for the first time before it is begun: who comes back
+/// at once is counted, too.
 fn watched<T>(settings: &Settings, work: impl FnOnce() -> Result<T>) -> Result<(T, Vec<Sample>)> {
-    let done = AtomicBool::new(false);
+    let done = &AtomicBool::new(false);
+    let (first, read) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
-        let watcher = scope.spawn(|| -> Result<Vec<Sample>> {
+        let watcher = scope.spawn(move || -> Result<Vec<Sample>> {
             let mut http = Http::new(settings, Some(&settings.token))?;
             let mut samples = Vec::new();
             loop {
@@ -163,12 +165,15 @@ fn watched<T>(settings: &Settings, work: impl FnOnce() -> Result<T>) -> Result<(
                 let asked_us = micros();
                 let Some(page) = Page::read(&mut http)? else { return Ok(Vec::new()) };
                 samples.push(Sample::of(&page, asked_us, micros()));
+                let _ = first.send(());
                 if last {
                     return Ok(samples);
                 }
                 std::thread::sleep(WATCH_EVERY);
             }
         });
+        // A watcher that could not read says so at the end.
+        let _ = read.recv();
         let made = work();
         done.store(true, Ordering::Relaxed);
         let samples = watcher.join().map_err(|_| anyhow::anyhow!("the watcher panicked"))?;
