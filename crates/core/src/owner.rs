@@ -23,6 +23,7 @@ mod admit;
 mod bans;
 mod commit;
 mod draft;
+mod due;
 mod feeds;
 mod gifts;
 pub mod likes;
@@ -45,6 +46,7 @@ use crate::dedupe;
 use crate::hash::Seeded;
 use crate::ids::{Epoch, EpochSpan, EventId, Position, Seq};
 use crate::names::{Key, RoomId, UserId};
+use crate::owner::due::Due;
 use crate::planted::planted;
 use crate::rate::Gcra;
 use crate::reader::Reader;
@@ -111,13 +113,13 @@ pub struct Owner {
     /// Rooms that show a match.
     matches: BTreeMap<Key, BTreeSet<usize>>,
     /// When a room's slow mode ends by itself.
-    slow_ends: BTreeSet<(Wall, usize)>,
+    slow_ends: Due,
     /// When the next of a room's pins ends by itself.
-    pin_ends: BTreeSet<(Wall, usize)>,
+    pin_ends: Due,
     /// When a settling room closes by itself.
-    settle_ends: BTreeSet<(Wall, usize)>,
+    settle_ends: Due,
     /// When something of a room's combos is to be told.
-    combos_due: BTreeSet<(Wall, usize)>,
+    combos_due: Due,
     /// Rooms of which that waits to be sealed or committed.
     combos_waiting: BTreeSet<usize>,
     site: Site,
@@ -181,12 +183,6 @@ struct Slot {
     rate: Gcra,
     /// Since the last checkpoint.
     changed: bool,
-    /// As in [`Owner::combos_due`].
-    combos_due: Option<Wall>,
-    /// As in [`Owner::pin_ends`].
-    pin_end: Option<Wall>,
-    /// As in [`Owner::settle_ends`].
-    settle_end: Option<Wall>,
     /// Comments of either road since the crowd was looked at last.
     said: u32,
     /// The frames they would leave in.
@@ -229,10 +225,10 @@ impl Owner {
             order: BTreeMap::new(),
             slots: Vec::new(),
             matches: BTreeMap::new(),
-            slow_ends: BTreeSet::new(),
-            pin_ends: BTreeSet::new(),
-            settle_ends: BTreeSet::new(),
-            combos_due: BTreeSet::new(),
+            slow_ends: Due::default(),
+            pin_ends: Due::default(),
+            settle_ends: Due::default(),
+            combos_due: Due::default(),
             combos_waiting: BTreeSet::new(),
             site: Site::default(),
             access: Access::default(),
@@ -333,13 +329,12 @@ impl Owner {
         let verdict = self.judging.values().map(|c| c.deadline).min();
         let (now, log_now) = (self.clock.0, self.log_now());
         // Sooner than it is where log time goes slowly: then what is left is looked at again.
-        let slow_end = self.slow_ends.first().map(|(end, _)| now + end.since(log_now));
-        let pin_end = self.pin_ends.first().map(|(end, _)| now + end.since(log_now));
-        let settled = self.settle_ends.first().map(|(end, _)| now + end.since(log_now));
-        let combo = self.combos_due.first().map(|(due, _)| now + due.since(log_now));
-        let held_end = self.held_ends.first().map(|(end, ..)| now + end.since(log_now));
+        let held_end = self.held_ends.first().map(|(end, ..)| *end);
+        let of_rooms = [&self.slow_ends, &self.pin_ends, &self.settle_ends, &self.combos_due].map(Due::first);
+        let on_log_time = of_rooms.into_iter().chain([held_end]).flatten().min();
+        let on_log_time = on_log_time.map(|due| now + due.since(log_now));
         let unasked = (!self.unasked.is_empty()).then_some(now);
-        let due = [verdict, slow_end, pin_end, settled, self.tally_due(), self.next_wide(), combo, held_end, unasked];
+        let due = [verdict, on_log_time, self.tally_due(), self.next_wide(), unasked];
         due.into_iter().flatten().min()
     }
 
@@ -384,9 +379,6 @@ impl Owner {
             users: HashMap::with_hasher(self.hasher),
             rate: Gcra::default(),
             changed: false,
-            combos_due: None,
-            pin_end: None,
-            settle_end: None,
             said: 0,
             merged: Merged::default(),
             viewers: 0,

@@ -45,18 +45,13 @@ impl Owner {
             self.on_verdict(tag, None, now, wall);
         }
         let log_now = self.log_now();
-        while let Some(&(end, at)) = self.slow_ends.first().filter(|(end, _)| *end <= log_now) {
-            self.slow_ends.remove(&(end, at));
+        while let Some((end, at)) = self.slow_ends.take(log_now) {
             self.waiting.push_back(Waiting::SlowModeEnd { at, end });
         }
-        while let Some(&(end, at)) = self.pin_ends.first().filter(|(end, _)| *end <= log_now) {
-            self.pin_ends.remove(&(end, at));
-            self.slots[at].pin_end = None;
+        while let Some((_, at)) = self.pin_ends.take(log_now) {
             self.waiting.push_back(Waiting::PinEnd { at });
         }
-        while let Some(&(end, at)) = self.settle_ends.first().filter(|(end, _)| *end <= log_now) {
-            self.settle_ends.remove(&(end, at));
-            self.slots[at].settle_end = None;
+        while let Some((_, at)) = self.settle_ends.take(log_now) {
             self.waiting.push_back(Waiting::Settled { at });
         }
         self.queue_held_ends(log_now);

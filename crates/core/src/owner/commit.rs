@@ -86,7 +86,7 @@ impl Owner {
         for record in flight.records.iter().filter(|r| matches!(r.body, Body::Room(_))) {
             // A slow mode's end that was on its way is due again.
             let at = self.index[record.room.as_ref().expect("settings are of a room")];
-            self.index_room(at, &[], None);
+            self.index_room(at, &[]);
         }
         for record in flight.records.iter() {
             // A held comment that nobody decided about is due again.

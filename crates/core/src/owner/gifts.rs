@@ -159,24 +159,13 @@ impl Owner {
 
     /// Brings the index of what is due of combos in line with a room's.
     pub(super) fn index_combos(&mut self, at: usize) {
-        let slot = &mut self.slots[at];
-        let due = slot.view.as_ref().and_then(|view| view.combos.next_due(view.patience()));
-        if due == slot.combos_due {
-            return;
-        }
-        if let Some(old) = std::mem::replace(&mut slot.combos_due, due) {
-            self.combos_due.remove(&(old, at));
-        }
-        if let Some(due) = due {
-            self.combos_due.insert((due, at));
-        }
+        let due = self.slots[at].view.as_ref().and_then(|view| view.combos.next_due(view.patience()));
+        self.combos_due.set(at, due);
     }
 
     /// Rooms whose combos have something due are put in line.
     pub(super) fn queue_combos(&mut self, log_now: Wall) {
-        while let Some(&(due, at)) = self.combos_due.first().filter(|(due, _)| *due <= log_now) {
-            self.combos_due.remove(&(due, at));
-            self.slots[at].combos_due = None;
+        while let Some((_, at)) = self.combos_due.take(log_now) {
             self.combos_waiting.insert(at);
             self.waiting.push_back(super::seal::Waiting::Combos { at });
         }

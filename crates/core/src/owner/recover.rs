@@ -52,7 +52,7 @@ impl Owner {
         let at = self.slot_of(&view.room);
         self.slots[at].switch.set(view.wide);
         self.slots[at].view = Some(view);
-        self.index_room(at, &[], None);
+        self.index_room(at, &[]);
         self.index_combos(at);
         self.index_all_held(at);
     }
@@ -126,15 +126,14 @@ impl Owner {
             return;
         }
         let matches: Vec<Key> = view.bound.keys().cloned().collect();
-        let slow_end = view.settings.slow_mode_until;
         view.apply(record);
-        self.index_room(at, &matches, slow_end);
+        self.index_room(at, &matches);
         self.index_combos(at);
         self.take_in_wide(at, record);
     }
 
     /// Brings the indexes over all rooms in line with one room's settings.
-    pub(super) fn index_room(&mut self, at: usize, matches_before: &[Key], slow_end_before: Option<crate::time::Wall>) {
+    pub(super) fn index_room(&mut self, at: usize, matches_before: &[Key]) {
         let slot = &self.slots[at];
         let Some(view) = &slot.view else { return };
         self.order.insert(slot.room.clone(), at);
@@ -149,27 +148,10 @@ impl Owner {
         for new in view.bound.keys() {
             self.matches.entry(new.clone()).or_default().insert(at);
         }
-        if let Some(end) = slow_end_before {
-            self.slow_ends.remove(&(end, at));
-        }
-        if let Some(end) = view.settings.slow_mode_until.filter(|_| view.settings.slow_mode_seconds > 0) {
-            self.slow_ends.insert((end, at));
-        }
-        let (pin_end, settle_end) = (view.settings.pin_ends.values().min().copied(), view.settings.settles_until);
-        if pin_end != slot.pin_end {
-            if let Some(old) = slot.pin_end {
-                self.pin_ends.remove(&(old, at));
-            }
-            self.pin_ends.extend(pin_end.map(|end| (end, at)));
-            self.slots[at].pin_end = pin_end;
-        }
-        if settle_end != self.slots[at].settle_end {
-            if let Some(old) = self.slots[at].settle_end {
-                self.settle_ends.remove(&(old, at));
-            }
-            self.settle_ends.extend(settle_end.map(|end| (end, at)));
-            self.slots[at].settle_end = settle_end;
-        }
+        let settings = &view.settings;
+        self.slow_ends.set(at, settings.slow_mode_until.filter(|_| settings.slow_mode_seconds > 0));
+        self.pin_ends.set(at, settings.pin_ends.values().min().copied());
+        self.settle_ends.set(at, settings.settles_until);
     }
 
     /// What a retry and slow mode must know of a comment.

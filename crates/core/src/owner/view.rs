@@ -338,8 +338,8 @@ impl RoomView {
     }
 
     fn set(&mut self, settings: &Arc<Room>, id: EventId) {
-        let rules = |room: &Room| (room.moderation_policy, room.blackout_regions.clone());
-        if rules(settings) != rules(&self.settings) {
+        let old = &self.settings;
+        if (settings.moderation_policy, &settings.blackout_regions) != (old.moderation_policy, &old.blackout_regions) {
             self.policy_version += 1;
         }
         self.bound.retain(|m, _| settings.matches.contains(m));
