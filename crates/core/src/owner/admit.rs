@@ -11,6 +11,7 @@ use crate::dedupe::{self, Found, Road};
 use crate::ids::EventId;
 use crate::moderation::Ruling;
 use crate::owner::answer::{Answer, Output};
+use crate::owner::bans::policy_version_of;
 use crate::owner::command::{Command, Publish, Standing, Tag};
 use crate::owner::seal::{Becomes, Comment, Waiting};
 use crate::owner::{Owner, fresh_room};
@@ -66,10 +67,12 @@ impl Owner {
         let at = self.room_for_use(&publish.room)?;
         let author = &publish.author;
         let is_wide = self.slots[at].is_wide();
-        let (settings, slow_mode, policy_version) = match &self.slots[at].view {
+        let view = self.slots[at].view.as_ref();
+        let policy_version = policy_version_of(view, &self.site);
+        let (settings, slow_mode) = match view {
             _ if self.is_silenced(at, &author.user, log_now) => return Err(banned()),
-            Some(view) => (view.settings.clone(), view.slow_mode(), view.policy_version + self.site.raised),
-            None => (fresh_room(&publish.room), SlowMode { seconds: 0, until: None }, 1 + self.site.raised),
+            Some(view) => (view.settings.clone(), view.slow_mode()),
+            None => (fresh_room(&publish.room), SlowMode { seconds: 0, until: None }),
         };
         let digest = self.comment_digest(&publish.text, publish.reply_to);
         let load = (self.n_comments >= self.settings.pending_max).then_some(self.settings.retry_after);

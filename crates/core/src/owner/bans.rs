@@ -6,12 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::banners::Site;
 use crate::bans::{self, SITE_MAX};
 use crate::names::{RoomId, UserId};
 use crate::owner::Owner;
 use crate::owner::answer::Answer;
 use crate::owner::draft::Draft;
-use crate::owner::view::BANS_MAX;
+use crate::owner::view::{BANS_MAX, RoomView};
 use crate::planted::planted;
 use crate::record::{Audience, Ban, Body, Retract, RetractTarget};
 use crate::reject::{Code, Reject};
@@ -81,28 +82,32 @@ impl Owner {
         self.log_priority(draft, at, |r| r.body = Body::Retract(Retract { target, reason: reason.clone() }));
     }
 
-    /// The version of a room's policy: what it has been through itself, and the bans of the site.
+    /// The version of a room's policy, as far as the log says.
     pub fn policy_version(&self, room: &RoomId) -> u32 {
-        self.room(room).map_or(1, |view| view.policy_version) + self.site.raised
+        policy_version_of(self.room(room), &self.site)
     }
 
-    /// What a room's own version is raised by, as this batch leaves it so far.
-    pub(super) fn raised_in(&self, draft: &Draft) -> u32 {
-        draft.site.as_ref().unwrap_or(&self.site).raised
+    /// As [`Owner::policy_version`], as this batch leaves the room and the site so far.
+    pub(super) fn policy_version_in(&self, draft: &Draft, at: usize) -> u32 {
+        policy_version_of(self.view_in(draft, at), self.site_in(draft))
+    }
+
+    /// The site as this batch leaves it so far.
+    pub(super) fn site_in<'a>(&'a self, draft: &'a Draft) -> &'a Site {
+        draft.site.as_ref().unwrap_or(&self.site)
     }
 
     /// Whether the user may not speak in the room, as this batch leaves both so far.
     pub(super) fn is_banned_in(&self, draft: &Draft, at: usize, user: &UserId) -> bool {
         let view = self.view_in(draft, at);
         view.is_some_and(|view| view.is_banned(user, draft.ts))
-            || draft.site.as_ref().unwrap_or(&self.site).is_banned(user, draft.ts) && !planted(95)
+            || self.site_in(draft).is_banned(user, draft.ts) && !planted(95)
     }
 
     /// Whether what the user says in the room is shown to nobody else, as this batch leaves both so far.
     pub(super) fn is_shadowed_in(&self, draft: &Draft, at: usize, user: &UserId) -> bool {
         let view = self.view_in(draft, at);
-        view.is_some_and(|view| view.is_shadowed(user, draft.ts))
-            || draft.site.as_ref().unwrap_or(&self.site).is_shadowed(user, draft.ts)
+        view.is_some_and(|view| view.is_shadowed(user, draft.ts)) || self.site_in(draft).is_shadowed(user, draft.ts)
     }
 
     /// Whether the user may not speak in the room now, as far as the log says.
@@ -116,6 +121,11 @@ impl Owner {
         self.slots[at].view.as_ref().is_some_and(|view| view.is_shadowed(user, log_now))
             || self.site.is_shadowed(user, log_now)
     }
+}
+
+/// What the room has been through itself, and the bans of the site.
+pub(super) fn policy_version_of(view: Option<&RoomView>, site: &Site) -> u32 {
+    view.map_or(1, |view| view.policy_version) + site.raised
 }
 
 fn too_many(max: usize) -> Answer {

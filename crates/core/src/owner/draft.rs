@@ -153,8 +153,7 @@ impl Owner {
     /// Logs a room's new settings and, when viewers must know, the change.
     pub(super) fn log_settings(&self, draft: &mut Draft, at: usize, settings: Arc<Room>, config: Config) {
         let room = &self.slots[at].room;
-        let old = self.view_in(draft, at);
-        let policy_version = old.map_or(1, |v| v.policy_version) + self.raised_in(draft);
+        let policy_version = self.policy_version_in(draft, at);
         let record = draft.push(Some(room), |r| {
             r.audience = Audience::Nobody;
             r.policy_version = policy_version;
@@ -177,8 +176,8 @@ impl Owner {
     pub(super) fn log_priority(&self, draft: &mut Draft, at: usize, make: impl FnOnce(&mut Record)) -> Arc<Record> {
         let view = self.drafted(draft, at).expect("a priority event is of a room that is there");
         let pseq = view.pseq.next();
-        let (room, own) = (view.room.clone(), view.policy_version);
-        let policy_version = own + self.raised_in(draft);
+        let room = view.room.clone();
+        let policy_version = self.policy_version_in(draft, at);
         let record = draft.push(Some(&room), |r| {
             r.pseq = Some(pseq);
             r.policy_version = policy_version;
@@ -223,7 +222,7 @@ impl Owner {
         room: &RoomId,
         make: impl FnOnce(&mut Record),
     ) -> Arc<Record> {
-        let policy_version = draft.views[&at].policy_version + self.raised_in(draft);
+        let policy_version = self.policy_version_in(draft, at);
         let record = draft.push(Some(room), |r| {
             r.audience = Audience::Nobody;
             r.policy_version = policy_version;

@@ -263,7 +263,7 @@ impl Owner {
         }
         let shadowed = self.is_shadowed_in(draft, at, &author.user);
         may_comment(&view.settings)?;
-        let (wide, version) = (view.wide, view.policy_version + self.raised_in(draft));
+        let (wide, version) = (view.wide, self.policy_version_in(draft, at));
         let said = CommentBody {
             display: author.display,
             badges: author.badges,

@@ -131,7 +131,7 @@ impl Owner {
         {
             return self.tell_fate(at, raw);
         }
-        let (room, version) = (self.slots[at].room.clone(), view.policy_version + self.raised_in(draft));
+        let (room, version) = (self.slots[at].room.clone(), self.policy_version_in(draft, at));
         let record = draft.push(Some(&room), |r| {
             r.user = raw.user.clone();
             r.client_msg_id = raw.client_msg_id.clone();

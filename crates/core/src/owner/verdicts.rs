@@ -274,11 +274,10 @@ impl Owner {
         if !approve {
             return Ok(Answer::Done { event_id: Some(self.log_end(draft, at, &record, End::Denied)) });
         }
-        let taken_back = view.is_retracted(held, record.ts, Some(user));
-        let (open, version) = (may_comment(&view.settings), view.policy_version);
+        let (open, taken_back) = (may_comment(&view.settings), view.is_retracted(held, record.ts, Some(user)));
         // By the same batch too.
         let taken_back = taken_back || draft.takes_back(at, &record);
-        let version = version + self.raised_in(draft);
+        let version = self.policy_version_in(draft, at);
         if self.is_banned_in(draft, at, user) {
             return Err(Answer::Reject(Reject::new(Code::Banned, "its author is banned")));
         }

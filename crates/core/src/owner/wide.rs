@@ -21,6 +21,7 @@ use crate::moderation::{NO_VERDICT, Ruling};
 use crate::names::{RoomId, UserId};
 use crate::owner::admit::{banned, may_comment};
 use crate::owner::answer::{Answer, Fate, Known, Output};
+use crate::owner::bans::policy_version_of;
 use crate::owner::command::{React, Tag};
 use crate::owner::draft::Draft;
 use crate::owner::shadow::Apart;
@@ -477,7 +478,7 @@ impl Owner {
         let slot = &mut self.slots[at];
         let (Some(view), Some(wide)) = (&slot.view, &mut slot.wide) else { return };
         let window = WindowNumber(wide.window.number());
-        let policy_version = view.policy_version + self.site.raised;
+        let policy_version = policy_version_of(Some(view), &self.site);
         let ruling = Ruling::plain(Verdict::Unjudged);
         let mut judged = Judged::Ready { ruling, policy_version, question: None };
         let policy = view.settings.moderation_policy;
@@ -579,7 +580,7 @@ impl Owner {
             return false;
         }
         let Judged::Ready { ruling, policy_version, .. } = &standing.judged else { return false };
-        let version = view.policy_version + self.raised_in(draft);
+        let version = self.policy_version_in(draft, at);
         let policy = view.settings.moderation_policy;
         let strict = policy == Policy::PreModerateStrict;
         // It stood in line when nobody was to be judged first.
