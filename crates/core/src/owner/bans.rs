@@ -32,7 +32,7 @@ impl Owner {
             return Err(too_many(BANS_MAX));
         }
         let (user, reason) = (ban.user.clone(), ban.reason.clone());
-        let record = self.push_private(draft, at, room, |r| r.body = Body::Ban(ban));
+        let record = self.push_private(draft, at, |r| r.body = Body::Ban(ban));
         self.purge(draft, at, &user, &reason, purge);
         Ok(Answer::Done { event_id: Some(record.event_id()) })
     }

@@ -200,35 +200,28 @@ impl Owner {
 
     pub(super) fn log_private(&self, draft: &mut Draft, room: &RoomId, body: Body) -> Result<Answer, Answer> {
         let (at, _) = self.drafted_for_use(draft, room)?;
-        let record = self.push_private(draft, at, room, |r| r.body = body);
+        let record = self.push_private(draft, at, |r| r.body = body);
         Ok(Answer::Done { event_id: Some(record.event_id()) })
     }
 
     /// Logs who did what was just sealed in the room, and why.
     pub(super) fn log_audit(&self, draft: &mut Draft, room: &RoomId, by: UserId, audit: Audit) {
-        let at = self.index[room];
-        let is_there = self.drafted(draft, at).is_some();
-        assert!(is_there, "a write that was not refused is of a room that is there");
-        self.push_private(draft, at, room, |r| {
+        self.push_private(draft, self.index[room], |r| {
             r.user = Some(by);
             r.body = Body::Audit(audit);
         });
     }
 
-    pub(super) fn push_private(
-        &self,
-        draft: &mut Draft,
-        at: usize,
-        room: &RoomId,
-        make: impl FnOnce(&mut Record),
-    ) -> Arc<Record> {
+    /// Logs what no viewer of the room is sent.
+    pub(super) fn push_private(&self, draft: &mut Draft, at: usize, make: impl FnOnce(&mut Record)) -> Arc<Record> {
+        self.drafted(draft, at).expect("a private record is of a room that is there");
         let policy_version = self.policy_version_in(draft, at);
-        let record = draft.push(Some(room), |r| {
+        let record = draft.push(Some(&self.slots[at].room), |r| {
             r.audience = Audience::Nobody;
             r.policy_version = policy_version;
             make(r);
         });
-        let view = draft.views.get_mut(&at).expect("a private record is of a drafted room");
+        let view = draft.views.get_mut(&at).expect("it was drafted above");
         match &record.body {
             Body::Retract(_) => {
                 view.as_of = record.event_id().position();

@@ -69,11 +69,8 @@ impl Owner {
 
     /// The newest record of it comes back.
     fn log_switch(&self, draft: &mut Draft, at: usize, feed: &MatchFeed, switch: Switch) -> EventId {
-        let room = self.slots[at].room.clone();
         let body = Body::Feed(Arc::new(MatchFeed { twins: switch.twins, ..feed.clone() }));
-        let there = self.drafted(draft, at).is_some();
-        assert!(there, "a room that shows a match is there");
-        let mut last = self.push_private(draft, at, &room, |r| r.body = body).event_id();
+        let mut last = self.push_private(draft, at, |r| r.body = body).event_id();
         for Telling(score) in switch.told {
             last = self.log_priority(draft, at, |r| r.body = Body::Score(score)).event_id();
         }

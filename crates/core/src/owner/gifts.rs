@@ -60,7 +60,7 @@ impl Owner {
     fn log_gift(&self, draft: &mut Draft, at: usize, gift: &GiftIn, banner_until: Option<Wall>) -> Arc<Record> {
         let ts = draft.ts;
         let view = self.drafted(draft, at).expect("a gift is of a room that is there");
-        let (room, patience) = (view.room.clone(), view.patience());
+        let patience = view.patience();
         let key = combos::key_of(&gift.user, &gift.gift);
         let fit = view.combos.fit(&key, &gift.gift, ts, patience);
         if fit == Fit::After {
@@ -73,7 +73,7 @@ impl Owner {
                 r.body = body;
             });
         }
-        let record = self.push_private(draft, at, &room, |r| {
+        let record = self.push_private(draft, at, |r| {
             r.user = Some(gift.user.clone());
             r.body = body;
         });

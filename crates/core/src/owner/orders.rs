@@ -84,12 +84,7 @@ impl Owner {
                 score.shown = Some(shown);
                 self.log_priority(draft, at, |r| r.body = Body::Score(score))
             }
-            Showing::Hidden => {
-                let room = self.slots[at].room.clone();
-                let there = self.drafted(draft, at).is_some();
-                assert!(there, "a room that shows a match is there");
-                self.push_private(draft, at, &room, |r| r.body = Body::Score(score))
-            }
+            Showing::Hidden => self.push_private(draft, at, |r| r.body = Body::Score(score)),
         }
     }
 
@@ -233,7 +228,7 @@ impl Owner {
         }
         let body = Body::Retract(Retract { target: target.clone(), reason });
         let record = match is_raw {
-            true => self.push_private(draft, at, &room, |r| r.body = body),
+            true => self.push_private(draft, at, |r| r.body = body),
             false => self.log_priority(draft, at, |r| r.body = body),
         };
         if let RetractTarget::Event(id) = target {

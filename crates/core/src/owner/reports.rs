@@ -4,7 +4,7 @@
 //! as what does.
 
 use crate::ids::EventId;
-use crate::names::{RoomId, UserId};
+use crate::names::UserId;
 use crate::owner::Owner;
 use crate::owner::admit::{banned, overloaded};
 use crate::owner::answer::Answer;
@@ -45,12 +45,12 @@ impl Owner {
         if !fresh || self.is_shadowed_in(draft, at, &user) {
             return Ok(done);
         }
-        self.log_report(draft, at, &room, user, report);
+        self.log_report(draft, at, user, report);
         Ok(done)
     }
 
-    fn log_report(&self, draft: &mut Draft, at: usize, room: &RoomId, user: UserId, report: Report) {
-        self.push_private(draft, at, room, |r| {
+    fn log_report(&self, draft: &mut Draft, at: usize, user: UserId, report: Report) {
+        self.push_private(draft, at, |r| {
             r.user = Some(user);
             r.body = Body::Report(report);
         });

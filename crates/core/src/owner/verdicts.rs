@@ -183,14 +183,14 @@ impl Owner {
     pub(super) fn seal_take_backs(&mut self, draft: &mut Draft) {
         for (event_id, (at, rule)) in self.take_backs.clone() {
             let (room, n) = (self.slots[at].room.clone(), draft.records.len());
-            let sealed = self.seal_retract(draft, room.clone(), RetractTarget::Event(event_id), REASON.into());
+            let sealed = self.seal_retract(draft, room, RetractTarget::Event(event_id), REASON.into());
             if sealed.is_err() || draft.records.len() == n {
                 // Somebody else has taken it back.
                 self.take_backs.remove(&event_id);
                 continue;
             }
             let audit = Audit { what: "moderation: retract".into(), justification: rule.unwrap_or_else(|| "".into()) };
-            self.push_private(draft, at, &room, |r| r.body = Body::Audit(audit));
+            self.push_private(draft, at, |r| r.body = Body::Audit(audit));
         }
     }
 
@@ -209,8 +209,7 @@ impl Owner {
         if self.drafted(draft, at).is_none() {
             return;
         }
-        let room = self.slots[at].room.clone();
-        self.push_private(draft, at, &room, |r| {
+        self.push_private(draft, at, |r| {
             r.user = Some(user);
             r.verdict = verdict;
             r.source = raw.map(|id| Source { log: RAW.into(), id });
@@ -239,8 +238,7 @@ impl Owner {
             self.log_end(draft, at, &dead, End::Denied);
         }
         let until = draft.ts + hold;
-        let room = self.slots[at].room.clone();
-        let record = self.push_private(draft, at, &room, |r| {
+        let record = self.push_private(draft, at, |r| {
             r.user = Some(user);
             r.verdict = verdict;
             r.body = Body::Held(Held { comment, client_msg_id, until });
@@ -309,9 +307,8 @@ impl Owner {
 
     fn log_end(&self, draft: &mut Draft, at: usize, held: &Record, end: End) -> EventId {
         let Body::Held(body) = &held.body else { unreachable!("a view holds held comments") };
-        let room = self.slots[at].room.clone();
         let (held_id, client_msg_id) = (held.event_id(), body.client_msg_id.clone());
-        let record = self.push_private(draft, at, &room, |r| {
+        let record = self.push_private(draft, at, |r| {
             r.user = held.user.clone();
             r.body = Body::HeldEnd(HeldEnd { held: held_id, client_msg_id, end });
         });

@@ -352,14 +352,13 @@ impl Owner {
     }
 
     fn seal_switch(&mut self, draft: &mut Draft, at: usize, body: Body) {
-        let room = self.slots[at].room.clone();
         let Some(view) = self.drafted(draft, at) else { return };
         let sampled = matches!(body, Body::Wide(_));
         if view.wide == sampled {
             return;
         }
         let cap = view.settings.sampling.cap();
-        self.push_private(draft, at, &room, |r| r.body = body);
+        self.push_private(draft, at, |r| r.body = body);
         let config = Config { sampled: Some(sampled), cap: Some(cap), ..Config::default() };
         self.log_priority(draft, at, |r| r.body = Body::Config(config));
     }
