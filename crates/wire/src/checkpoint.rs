@@ -23,7 +23,7 @@ use grandstand_core::revision::{Ledger, Line, Row, Seen};
 use grandstand_core::time::Wall;
 
 use crate::proto::{Broken, Decoder, Encoder};
-use crate::record::{self, nested};
+use crate::record::{self, nested, repeated};
 
 /// Grows when a field changes its meaning; an older server passes over a newer checkpoint and reads the log.
 pub const VERSION: u8 = 1;
@@ -435,7 +435,7 @@ fn decode_ledger(d: &mut Decoder<'_>) -> Result<Ledger, Broken> {
     })?;
     let feeds = repeated(d, 4, |d| {
         let primary = key(d.text(1)?)?;
-        let stand_by = Some(d.text(2)?).filter(|name| !name.is_empty()).map(key).transpose()?;
+        let stand_by = record::name(d.text(2)?, Key::parse, "a key")?;
         Ok(Feed { primary, stand_by, since: event_id(d.number(3)?)? })
     })?;
     if feeds.len() > 1 {
@@ -470,7 +470,7 @@ fn decode_line(d: &mut Decoder<'_>) -> Result<((Key, Key), Line), Broken> {
         })
     })?;
     let top = score_record(d.bytes_some(5)?.ok_or("top")?)?;
-    let row = Some(d.text(6)?).filter(|name| !name.is_empty()).map(key).transpose()?;
+    let row = record::name(d.text(6)?, Key::parse, "a key")?;
     Ok((name, Line { first, seen, top, row }))
 }
 
@@ -498,20 +498,6 @@ fn event_id(id: u64) -> Result<EventId, Broken> {
 
 fn position(at: u64) -> Result<Position, Broken> {
     Position::new(at).ok_or("a position")
-}
-
-fn repeated<T>(
-    d: &mut Decoder<'_>,
-    field: u32,
-    mut read: impl FnMut(&mut Decoder<'_>) -> Result<T, Broken>,
-) -> Result<Vec<T>, Broken> {
-    let mut items = Vec::new();
-    while let Some(bytes) = d.bytes_some(field)? {
-        let mut inner = Decoder::new(bytes);
-        items.push(read(&mut inner)?);
-        inner.end()?;
-    }
-    Ok(items)
 }
 
 fn pairs<K: Ord, V>(

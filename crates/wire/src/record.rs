@@ -582,6 +582,21 @@ pub(crate) fn nested(e: &mut Encoder<'_>, field: u32, write: impl FnOnce(&mut En
     e.bytes_some(field, &inner);
 }
 
+/// Every message of a field that [`nested`] wrote again and again, in order.
+pub(crate) fn repeated<T>(
+    d: &mut Decoder<'_>,
+    field: u32,
+    mut read: impl FnMut(&mut Decoder<'_>) -> Result<T, Broken>,
+) -> Result<Vec<T>, Broken> {
+    let mut items = Vec::new();
+    while let Some(bytes) = d.bytes_some(field)? {
+        let mut inner = Decoder::new(bytes);
+        items.push(read(&mut inner)?);
+        inner.end()?;
+    }
+    Ok(items)
+}
+
 pub(crate) fn encode_totals(field: u32, totals: &[(LikeKind, u64)], e: &mut Encoder<'_>) {
     for (kind, total) in totals {
         nested(e, field, |e| {
@@ -592,29 +607,15 @@ pub(crate) fn encode_totals(field: u32, totals: &[(LikeKind, u64)], e: &mut Enco
 }
 
 pub(crate) fn decode_totals(field: u32, d: &mut Decoder<'_>) -> Result<likes::Totals, Broken> {
-    let mut totals: Vec<(LikeKind, u64)> = Vec::new();
-    while let Some(bytes) = d.bytes_some(field)? {
-        let mut inner = Decoder::new(bytes);
-        totals.push((LikeKind::parse(inner.text(1)?).ok_or("kind of like")?, inner.number(2)?));
-        inner.end()?;
-    }
+    let totals = repeated(d, field, |d| Ok((LikeKind::parse(d.text(1)?).ok_or("kind of like")?, d.number(2)?)))?;
     let rising = totals.windows(2).all(|pair| pair[0].0 < pair[1].0);
     if rising { Ok(totals.into()) } else { Err("the order of kinds") }
 }
 
 fn decode_tally(d: &mut Decoder<'_>) -> Result<Tally, Broken> {
-    let mut tally = Tally::default();
-    while let Some(bytes) = d.bytes_some(1)? {
-        let mut inner = Decoder::new(bytes);
-        let room = RoomId::parse(inner.text(1)?).ok_or("room")?;
-        tally.rooms.push((room, decode_totals(2, &mut inner)?));
-        inner.end()?;
-    }
-    while let Some(bytes) = d.bytes_some(2)? {
-        let mut inner = Decoder::new(bytes);
-        tally.senders.push((inner.number(1)?, inner.number(2)?));
-        inner.end()?;
-    }
+    let rooms = repeated(d, 1, |d| Ok((RoomId::parse(d.text(1)?).ok_or("room")?, decode_totals(2, d)?)))?;
+    let senders = repeated(d, 2, |d| Ok((d.number(1)?, d.number(2)?)))?;
+    let tally = Tally { rooms, senders };
     let rising = tally.rooms.windows(2).all(|pair| pair[0].0 < pair[1].0)
         && tally.senders.windows(2).all(|pair| pair[0].0 < pair[1].0);
     if rising { Ok(tally) } else { Err("the order of a tally") }
@@ -744,15 +745,7 @@ fn decode_rules(d: &mut Decoder<'_>) -> Result<Rules, Broken> {
             base: number(d, 25, any.weights.base)?,
             per_reply: number(d, 26, any.weights.per_reply)?,
             per_reaction: number(d, 27, any.weights.per_reaction)?,
-            badges: {
-                let mut badges = Vec::new();
-                while let Some(bytes) = d.bytes_some(28)? {
-                    let mut inner = Decoder::new(bytes);
-                    badges.push((inner.text(1)?.into(), inner.number32(2)?));
-                    inner.end()?;
-                }
-                badges
-            },
+            badges: repeated(d, 28, |d| Ok((d.text(1)?.into(), d.number32(2)?)))?,
         },
     })
 }
@@ -837,16 +830,10 @@ fn decode_feed(d: &mut Decoder<'_>) -> Result<MatchFeed, Broken> {
         match_id: Key::parse(d.text(1)?).ok_or("match_id")?,
         primary: Key::parse(d.text(2)?).ok_or("primary")?,
         stand_by: name(d.text(3)?, Key::parse, "stand_by")?,
-        twins: {
-            let mut twins = Vec::new();
-            while let Some(bytes) = d.bytes_some(4)? {
-                let mut inner = Decoder::new(bytes);
-                let event = Key::parse(inner.text(1)?).ok_or("a twin")?;
-                twins.push((event, Key::parse(inner.text(2)?).ok_or("a twin")?));
-                inner.end()?;
-            }
-            twins
-        },
+        twins: repeated(d, 4, |d| {
+            let event = Key::parse(d.text(1)?).ok_or("a twin")?;
+            Ok((event, Key::parse(d.text(2)?).ok_or("a twin")?))
+        })?,
     })
 }
 
@@ -1059,12 +1046,7 @@ pub(crate) fn decode_room(d: &mut Decoder<'_>) -> Result<Room, Broken> {
         emote_only: d.bool(51)?,
         members_only: d.text_some(52)?.map(Arc::from),
         pin_ends: {
-            let mut ends: Vec<(EventId, Wall)> = Vec::new();
-            while let Some(bytes) = d.bytes_some(53)? {
-                let mut inner = Decoder::new(bytes);
-                ends.push((EventId::new(inner.number(1)?).ok_or("a pin")?, Wall(inner.number(2)?)));
-                inner.end()?;
-            }
+            let ends = repeated(d, 53, |d| Ok((EventId::new(d.number(1)?).ok_or("a pin")?, Wall(d.number(2)?))))?;
             if !ends.windows(2).all(|pair| pair[0].0 < pair[1].0) {
                 return Err("the order of pins");
             }
@@ -1095,6 +1077,6 @@ fn nth<T: Copy>(all: &[(T, &str)], place: u64, what: &'static str) -> Result<T, 
 }
 
 /// An optional name of the header: empty is absent.
-fn name<T>(text: &str, parse: fn(&str) -> Option<T>, what: &'static str) -> Result<Option<T>, Broken> {
+pub(crate) fn name<T>(text: &str, parse: fn(&str) -> Option<T>, what: &'static str) -> Result<Option<T>, Broken> {
     if text.is_empty() { Ok(None) } else { parse(text).map(Some).ok_or(what) }
 }
