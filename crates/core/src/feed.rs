@@ -45,24 +45,13 @@ pub struct Switch {
     /// Events of the new primary that go on with a row.
     pub twins: Vec<(Key, Key)>,
     /// What is told, in this order.
-    pub told: Vec<Telling>,
-}
-
-/// One event that is shown once more, shown late, or taken back.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Telling(pub Score);
-
-impl Telling {
-    fn of(score: &Score, key: Key, revision: Revision) -> Telling {
-        let shown = Some(Shown { key, revision, again: true });
-        Telling(Score { shown, superseded: false, data: None, ..score.clone() })
-    }
+    pub told: Vec<Score>,
 }
 
 impl Row {
-    fn retold(&self, key: &Key, score: &Score) -> Telling {
-        let next = if planted(121) { self.revision() } else { Revision(self.revision().0 + 1) };
-        Telling::of(score, key.clone(), next)
+    fn retold(&self, key: &Key, score: &Score) -> Score {
+        let next = if planted(121) { self.revision() } else { self.next() };
+        again(score, key.clone(), next)
     }
 }
 
@@ -101,7 +90,7 @@ impl Ledger {
                 let key = self.free_key(id, &keys);
                 keys.insert(key.clone());
                 let told = Score { historical: *id != newest, ..score.clone() };
-                switch.told.push(Telling::of(&told, key, score.revision));
+                switch.told.push(again(&told, key, score.revision));
                 continue;
             };
             let row = &self.rows[key];
@@ -141,7 +130,7 @@ impl Ledger {
 
     /// What must be told, after a record of the primary, so that the score of the newest event is the score: two providers told
     /// the same events in another order, and a row's place is its first telling's. What leads wrongly becomes history.
-    pub fn settle(&self) -> Vec<Telling> {
+    pub fn settle(&self) -> Vec<Score> {
         let Some(feed) = &self.feed else { return Vec::new() };
         // What another provider left standing may lead until it is taken up, or news comes.
         let left = |row: &Row| is_free(row, &feed.primary) && !is_typed(row);
@@ -157,7 +146,7 @@ impl Ledger {
         let wrong: Vec<(&Key, &Row)> = self.rows.iter().filter(|(_, row)| leads(row)).collect();
         let past = |row: &Row, historical| Score { historical, ..self.said_of(row).clone() };
         let news = wrong.iter().filter(|(_, row)| !row.score().historical);
-        let mut told: Vec<Telling> = news.map(|(key, row)| row.retold(key, &past(row, true))).collect();
+        let mut told: Vec<Score> = news.map(|(key, row)| row.retold(key, &past(row, true))).collect();
         if lead.score().historical && !wrong.is_empty() {
             told.push(lead.retold(key, &past(lead, false)));
         }
@@ -231,6 +220,12 @@ impl Ledger {
         let newest = lines.filter(|line| line.stands()).max_by_key(|line| line.rank());
         Some(newest.map_or((0, 0), |line| (line.score().home, line.score().away)))
     }
+}
+
+/// One event that is shown once more, shown late, or taken back.
+fn again(score: &Score, key: Key, revision: Revision) -> Score {
+    let shown = Some(Shown { key, revision, again: true });
+    Score { shown, superseded: false, data: None, ..score.clone() }
 }
 
 /// It stands, and is neither the operators' nor this provider's.

@@ -119,6 +119,10 @@ impl Row {
     pub fn revision(&self) -> Revision {
         self.score().shown_as().1
     }
+    /// The number of what goes on with it.
+    pub fn next(&self) -> Revision {
+        Revision(self.revision().0 + 1)
+    }
 }
 
 /// How a revision that was never seen goes to viewers.
@@ -247,7 +251,7 @@ impl Ledger {
         let late = known.and_then(|known| known.seen.last()).is_some_and(|highest| revision < highest.revision);
         let own = known.and_then(|known| known.row.as_ref()).unwrap_or(&line.1);
         let next = |key: &Key, row: &Row| {
-            let revision = if planted(121) { revision } else { Revision(row.revision().0 + 1) };
+            let revision = if planted(121) { revision } else { row.next() };
             Showing::As(Shown { key: key.clone(), revision, again: false })
         };
         match self.rows.get(own) {
@@ -269,7 +273,7 @@ impl Ledger {
         let said = self.lines.get(&line).and_then(|line| line.seen.last());
         let revision = Revision(said.map_or(0, |seen| seen.revision.0) + 1);
         let showing = self.rows.get(event).map_or(Showing::Plain, |row| {
-            Showing::As(Shown { key: event.clone(), revision: Revision(row.revision().0 + 1), again: false })
+            Showing::As(Shown { key: event.clone(), revision: row.next(), again: false })
         });
         (revision, showing)
     }

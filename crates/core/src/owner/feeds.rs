@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::feed::{Feed, SWITCH_MAX, Switch, Telling};
+use crate::feed::{Feed, SWITCH_MAX, Switch};
 use crate::ids::{EventId, Position};
 use crate::names::Key;
 use crate::owner::Owner;
@@ -70,18 +70,21 @@ impl Owner {
     /// The newest record of it comes back.
     fn log_switch(&self, draft: &mut Draft, at: usize, feed: &MatchFeed, switch: Switch) -> EventId {
         let body = Body::Feed(Arc::new(MatchFeed { twins: switch.twins, ..feed.clone() }));
-        let mut last = self.push_private(draft, at, |r| r.body = body).event_id();
-        for Telling(score) in switch.told {
-            last = self.log_priority(draft, at, |r| r.body = Body::Score(score)).event_id();
-        }
-        self.settle_match(draft, at, &feed.match_id).unwrap_or(last)
+        let said = self.push_private(draft, at, |r| r.body = body).event_id();
+        let told = self.log_scores(draft, at, switch.told);
+        self.settle_match(draft, at, &feed.match_id).or(told).unwrap_or(said)
     }
 
     /// Tells what must be told so that the newest event's score is the score; the last record of it comes back.
     pub(super) fn settle_match(&self, draft: &mut Draft, at: usize, match_id: &Key) -> Option<EventId> {
         let told = self.ledger_in(draft, at, match_id).map(Ledger::settle).unwrap_or_default();
+        self.log_scores(draft, at, told)
+    }
+
+    /// The last record of them comes back.
+    fn log_scores(&self, draft: &mut Draft, at: usize, told: Vec<Score>) -> Option<EventId> {
         let mut last = None;
-        for Telling(score) in told {
+        for score in told {
             last = Some(self.log_priority(draft, at, |r| r.body = Body::Score(score)).event_id());
         }
         last

@@ -132,8 +132,7 @@ pub async fn put(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
     let (first, ledger) = found.first();
     let what = json!(["feed", found.id().as_str(), primary.as_str(), stand_by.as_ref().map(Key::as_str)]);
     let Some(confirm) = confirm else {
-        let told: Vec<Score> = ledger.switch_to(&primary).told.into_iter().map(|telling| telling.0).collect();
-        return Ok(preview(&found, &told, &what));
+        return Ok(preview(&found, &ledger.switch_to(&primary).told, &what));
     };
     let why = justification(&mut fields)?;
     let if_version = Some(confirm.holds_for(&what)?);
