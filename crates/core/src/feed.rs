@@ -19,7 +19,7 @@ use crate::ids::{EventId, Revision};
 use crate::names::Key;
 use crate::planted::planted;
 use crate::record::{MatchFeed, Score, ScoreKind, ScoreState, Shown};
-use crate::revision::{Ledger, Line, OPERATOR, Row, ScoreIn};
+use crate::revision::{Ledger, Line, Row, ScoreIn, is_operator};
 
 /// Events that one switch-over may show or take back in a room. More differ only where one of the two is no telling of this match.
 pub const SWITCH_MAX: usize = 1_000;
@@ -31,12 +31,6 @@ pub struct Feed {
     pub stand_by: Option<Key>,
     /// The record that said so.
     pub since: EventId,
-}
-
-impl Feed {
-    pub fn shows(&self, provider: &Key) -> bool {
-        *provider == self.primary || provider.as_str() == OPERATOR
-    }
 }
 
 /// What a switch-over does to what one room shows.
@@ -76,7 +70,7 @@ impl Ledger {
         for (key, row) in self.rows.iter().filter(|(_, row)| row.of.0 == *primary && row.stands() && !is_typed(row)) {
             // It took this back while nobody was shown it.
             let said = self.said_of(row);
-            if said.state == ScoreState::Withdrawn {
+            if !said.stands() {
                 switch.told.push(row.retold(key, said));
             }
         }
@@ -115,7 +109,7 @@ impl Ledger {
     /// The score that is shown once these were told; `None`: of nothing.
     pub fn score_after(&self, told: &[Score]) -> Option<(u32, u32)> {
         // By key: its rank, whether it stands, and its score.
-        let shown = |score: &Score| (score.state != ScoreState::Withdrawn, (score.home, score.away));
+        let shown = |score: &Score| (score.stands(), score.goals());
         let place = |row: &Row| (row.rank().0, row.first.value());
         let mut rows: BTreeMap<&Key, _> =
             self.rows.iter().map(|(key, row)| (key, (place(row), shown(row.score())))).collect();
@@ -141,8 +135,8 @@ impl Ledger {
         let Some((id, line)) = lines.max_by_key(|(_, line)| line.rank()) else { return Vec::new() };
         let key = line.row.as_ref().unwrap_or(&id.1);
         let Some(lead) = self.rows.get(key).filter(|row| row.of == *id && row.stands()) else { return Vec::new() };
-        let goals = |row: &Row| (row.score().home, row.score().away);
-        let leads = |row: &Row| row.stands() && !is_typed(row) && row.rank() > lead.rank() && goals(row) != goals(lead);
+        let differs = |row: &Row| row.score().goals() != lead.score().goals();
+        let leads = |row: &Row| row.stands() && !is_typed(row) && row.rank() > lead.rank() && differs(row);
         let wrong: Vec<(&Key, &Row)> = self.rows.iter().filter(|(_, row)| leads(row)).collect();
         let past = |row: &Row, historical| Score { historical, ..self.said_of(row).clone() };
         let news = wrong.iter().filter(|(_, row)| !row.score().historical);
@@ -194,9 +188,8 @@ impl Ledger {
             let shown = row.score();
             happened(shown.kind, shown.home, shown.away) == happened(score.kind, score.home, score.away)
         };
-        let mut rows: Vec<_> = self.rows.iter().filter(|(_, row)| is_free(row, &feed.primary) && same(row)).collect();
-        rows.sort_by_key(|(_, row)| row.first);
-        rows.first().copied()
+        let rows = self.rows.iter().filter(|(_, row)| is_free(row, &feed.primary) && same(row));
+        rows.min_by_key(|(_, row)| row.first)
     }
 
     /// Takes in who is shown from a record of the log.
@@ -218,7 +211,7 @@ impl Ledger {
         let mut lines = self.lines.iter().filter(|(id, _)| id.0 == *provider).map(|(_, line)| line).peekable();
         lines.peek()?;
         let newest = lines.filter(|line| line.stands()).max_by_key(|line| line.rank());
-        Some(newest.map_or((0, 0), |line| (line.score().home, line.score().away)))
+        Some(newest.map_or((0, 0), |line| line.score().goals()))
     }
 }
 
@@ -230,15 +223,15 @@ fn again(score: &Score, key: Key, revision: Revision) -> Score {
 
 /// It stands, and is neither the operators' nor this provider's.
 fn is_free(row: &Row, primary: &Key) -> bool {
-    row.stands() && row.of.0 != *primary && row.of.0.as_str() != OPERATOR
+    row.stands() && row.of.0 != *primary && !is_operator(&row.of.0)
 }
 
 /// An operator's word stands until an operator takes it back, or its provider says something newer.
 fn is_typed(row: &Row) -> bool {
-    row.score().provider.as_str() == OPERATOR
+    is_operator(&row.score().provider)
 }
 
 fn tells_the_same(one: &Score, other: &Score) -> bool {
-    let told = |s: &Score| (s.kind, s.state, s.home, s.away, s.historical);
+    let told = |s: &Score| (s.kind, s.state, s.goals(), s.historical);
     told(one) == told(other) && one.minute == other.minute
 }

@@ -347,6 +347,14 @@ pub struct Shown {
 }
 
 impl Score {
+    pub fn stands(&self) -> bool {
+        self.state != ScoreState::Withdrawn
+    }
+
+    pub fn goals(&self) -> (u32, u32) {
+        (self.home, self.away)
+    }
+
     /// As viewers know it.
     pub fn shown_as(&self) -> (&Key, Revision) {
         self.shown.as_ref().map_or((&self.event, self.revision), |shown| (&shown.key, shown.revision))

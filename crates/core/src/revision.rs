@@ -96,7 +96,7 @@ impl Line {
         score_of(&self.top)
     }
     pub fn stands(&self) -> bool {
-        self.score().state != ScoreState::Withdrawn
+        self.score().stands()
     }
     /// The highest is the newest event: what a provider replayed as history ranks before what was news.
     pub fn rank(&self) -> (bool, EventId) {
@@ -109,7 +109,7 @@ impl Row {
         score_of(&self.top)
     }
     pub fn stands(&self) -> bool {
-        self.score().state != ScoreState::Withdrawn
+        self.score().stands()
     }
     /// As of [`Line::rank`].
     pub fn rank(&self) -> (bool, EventId) {
@@ -175,7 +175,7 @@ impl ScoreIn {
             }
         };
         let revision_ok = self.revision.is_none_or(|r| (1..=REVISION_MAX).contains(&r.0));
-        check("provider", self.provider.as_str() != OPERATOR, "operator is no provider's name");
+        check("provider", !is_operator(&self.provider), "operator is no provider's name");
         check("revision", revision_ok, "1 to 1000000");
         check("score", self.home <= GOALS_MAX && self.away <= GOALS_MAX, "home and away are 0 to 10000");
         check("minute", self.minute.as_deref().is_none_or(is_minute), MINUTE_RULE);
@@ -241,10 +241,15 @@ impl Ledger {
         Decision::Fresh { revision, superseded: revision < highest, known_event: true }
     }
 
+    /// Whether viewers are shown what a provider says.
+    pub fn shows(&self, provider: &Key) -> bool {
+        self.feed.as_ref().is_none_or(|feed| *provider == feed.primary || is_operator(provider))
+    }
+
     /// How `score` is shown, of which no revision like it was seen.
     pub fn showing(&self, score: &ScoreIn, revision: Revision) -> Showing {
         let line = score.line();
-        if self.feed.as_ref().is_some_and(|feed| !feed.shows(&line.0)) && !planted(120) {
+        if !self.shows(&line.0) && !planted(120) {
             return Showing::Hidden;
         }
         let known = self.lines.get(&line);
@@ -334,7 +339,7 @@ impl Ledger {
         if score.shown.is_some() {
             row.numbered = true;
             // What an operator corrects stays its provider's.
-            if score.provider.as_str() != OPERATOR {
+            if !is_operator(&score.provider) {
                 row.of = id;
             }
         }
@@ -375,6 +380,10 @@ impl Ledger {
 /// The operators' name among providers.
 pub fn operator() -> Key {
     Key::parse(OPERATOR).expect("it is a word")
+}
+
+pub fn is_operator(provider: &Key) -> bool {
+    provider.as_str() == OPERATOR
 }
 
 fn score_of(record: &Record) -> &Score {

@@ -15,7 +15,7 @@ use crate::owner::draft::Draft;
 use crate::planted::planted;
 use crate::record::{Body, MatchFeed, RoomState, Score};
 use crate::reject::{Code, Reject};
-use crate::revision::{GOALS_MAX, Ledger, MINUTE_RULE, OPERATOR, Showing, is_minute, operator};
+use crate::revision::{GOALS_MAX, Ledger, MINUTE_RULE, Showing, is_minute, is_operator, operator};
 
 impl Owner {
     pub(super) fn seal_feed(
@@ -25,7 +25,7 @@ impl Owner {
         if_version: Option<Position>,
     ) -> Result<Answer, Answer> {
         let rooms = self.rooms_to_change(draft, &feed.match_id, if_version)?;
-        if feed.primary.as_str() == OPERATOR || feed.stand_by.as_ref().is_some_and(|key| key.as_str() == OPERATOR) {
+        if is_operator(&feed.primary) || feed.stand_by.as_ref().is_some_and(is_operator) {
             return Err(bad_field("primary", "operator is no provider's name"));
         }
         if feed.stand_by.as_ref() == Some(&feed.primary) {

@@ -44,7 +44,7 @@ impl Owner {
         let (revision, superseded, known_event) = match decision {
             Decision::Repeat(seen) => {
                 let (event_id, revision, superseded) = (seen.event_id, seen.revision, seen.superseded);
-                let shown = view.scores[&score.match_id].feed.as_ref().is_none_or(|feed| feed.shows(&score.provider));
+                let shown = view.scores[&score.match_id].shows(&score.provider);
                 return Ok(Answer::Score { accepted: false, event_id, revision, superseded, shown, room });
             }
             Decision::Conflict => {

@@ -97,9 +97,8 @@ pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
     let watch = control.feeds.watch();
     let one = |id: &Key| {
         let events = ledger.lines.keys().filter(|(provider, _)| provider == id).count();
-        let shown = ledger.feed.as_ref().is_none_or(|feed| feed.shows(id));
         json!({
-            "provider": id.as_str(), "shown": shown, "events": events,
+            "provider": id.as_str(), "shown": ledger.shows(id), "events": events,
             "score": ledger.score_of(id).map(goals), "heard_ts": watch.heard(id).map(stamp::text),
         })
     };
