@@ -330,7 +330,7 @@ fn more_purges_than_are_remembered_reach_further_back_and_never_less() {
     let view = door.owner.room(&room()).unwrap();
     assert!(view.recent.is_empty());
     assert_eq!(view.retracted.since[&user("u")].len(), grandstand_core::owner::view::PURGES_MAX);
-    assert!(gone.iter().all(|id| view.is_retracted(*id, door.wall, Some(&user("u")))));
+    assert!(gone.iter().all(|id| view.retracted.holds(*id, door.wall, Some(&user("u")))));
     id(&door.say("u", "after"));
     assert_eq!(door.owner.room(&room()).unwrap().recent.len(), 1, "what is said afterwards is shown");
 }

@@ -272,7 +272,7 @@ impl Owner {
         if !approve {
             return Ok(Answer::Done { event_id: Some(self.log_end(draft, at, &record, End::Denied)) });
         }
-        let (open, taken_back) = (may_comment(&view.settings), view.is_retracted(held, record.ts, Some(user)));
+        let (open, taken_back) = (may_comment(&view.settings), view.retracted.holds(held, record.ts, Some(user)));
         // By the same batch too.
         let taken_back = taken_back || draft.takes_back(at, &record);
         let version = self.policy_version_in(draft, at);
@@ -401,5 +401,5 @@ impl Owner {
 /// Whether a held comment is to be shown to nobody any more: it was taken back, or its author was banned since.
 fn is_dead(view: &RoomView, held: &Record, is_banned: impl Fn(&UserId) -> bool) -> bool {
     let user = held.user.as_ref();
-    view.is_retracted(held.event_id(), held.ts, user) || user.is_some_and(is_banned)
+    view.retracted.holds(held.event_id(), held.ts, user) || user.is_some_and(is_banned)
 }

@@ -218,16 +218,6 @@ impl RoomView {
         self.scores.get(match_id).is_some_and(|ledger| ledger.feed.is_some())
     }
 
-    /// See [`Retracted::hides`].
-    pub fn hides(&self, record: &Record) -> bool {
-        self.retracted.hides(record)
-    }
-
-    /// See [`Retracted::holds`].
-    pub fn is_retracted(&self, said: EventId, ts: Wall, user: Option<&UserId>) -> bool {
-        self.retracted.holds(said, ts, user)
-    }
-
     /// The current score of each match the room shows, in the settings' order.
     pub fn current_scores(&self) -> Vec<CurrentScore> {
         self.settings.matches.iter().filter_map(|m| self.scores.get(m)?.current(m)).collect()
@@ -385,12 +375,8 @@ impl RoomView {
                 retracted.events = retracted.events.split_off(&id);
             }
         }
-        let mut recent = std::mem::take(&mut self.recent);
-        recent.retain(|r| !self.hides(r));
-        self.recent = recent;
-        let mut pinned = std::mem::take(&mut self.pinned);
-        pinned.retain(|r| !self.hides(r));
-        self.pinned = pinned;
+        self.recent.retain(|r| !self.retracted.hides(r));
+        self.pinned.retain(|r| !self.retracted.hides(r));
     }
 }
 

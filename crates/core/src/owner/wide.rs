@@ -573,7 +573,7 @@ impl Owner {
         let Some(view) = self.view_in(draft, at) else { return false };
         let author = standing.winner.candidate.author();
         if ((self.is_banned_in(draft, at, author) || self.is_shadowed_in(draft, at, author)) && !planted(62))
-            || (view.is_retracted(raw.event_id(), raw.ts, Some(author)) && !planted(63))
+            || (view.retracted.holds(raw.event_id(), raw.ts, Some(author)) && !planted(63))
             || may_comment(&view.settings).is_err()
         {
             return false;
