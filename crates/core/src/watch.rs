@@ -95,31 +95,29 @@ impl Watch {
 
     /// Holds all matches that are shown from a provider against what was heard. In order of their ids.
     pub fn look(&mut self, matches: &[Fed], now: Mono, wall: Wall) {
+        let heard = |id: &Key| self.heard.get(id).copied().unwrap_or(self.began);
+        let stale_after = self.settings.stale_after;
+        let is_silent = |id: &Key| stale_after.is_some_and(|limit| now.since(heard(id).0) >= limit);
         for fed in matches {
-            let (heard, heard_wall) = self.heard.get(&fed.primary).copied().unwrap_or(self.began);
-            let is_silent = self.settings.stale_after.is_some_and(|limit| now.since(heard) >= limit);
+            let primary_silent = is_silent(&fed.primary);
             let mut known = self.silent.get_mut(&fed.match_id).filter(|silent| silent.back.is_none());
             if let Some(silent) = known.take_if(|silent| silent.provider != fed.primary) {
                 // Another one is shown now.
                 silent.back = Some(now);
             }
             match known {
-                Some(silent) if is_silent && !fed.rooms.is_empty() => silent.rooms.clone_from(&fed.rooms),
-                None if is_silent && !fed.rooms.is_empty() => {
+                Some(silent) if primary_silent && !fed.rooms.is_empty() => silent.rooms.clone_from(&fed.rooms),
+                None if primary_silent && !fed.rooms.is_empty() => {
                     self.n_silences += 1;
                     let (provider, rooms) = (fed.primary.clone(), fed.rooms.clone());
-                    let silent = Silent { provider, since: heard_wall, rooms, back: None };
+                    let silent = Silent { provider, since: heard(&fed.primary).1, rooms, back: None };
                     self.silent.insert(fed.match_id.clone(), silent);
                 }
                 Some(silent) => silent.back = Some(now),
                 None => {}
             }
             // Who is silent says nothing of the score: that it is silent is told.
-            let speaks = |id: &Key| {
-                let heard = self.heard.get(id).copied().unwrap_or(self.began).0;
-                self.settings.stale_after.is_none_or(|limit| now.since(heard) < limit)
-            };
-            let both = speaks(&fed.primary) && fed.stand_by.as_ref().is_some_and(speaks);
+            let both = !primary_silent && fed.stand_by.as_ref().is_some_and(|id| !is_silent(id));
             match (fed.score, fed.other) {
                 (Some(one), Some(other)) if one != other && both => {
                     let first = Differ { since: now, since_wall: wall, counted: false };
