@@ -253,8 +253,7 @@ impl Window {
     /// Takes what must not be shown out of the window.
     pub fn retract(&mut self, target: &RetractTarget) {
         let is_meant = |it: &Candidate| target.means(it.id(), Some(it.author()), it.record().ts);
-        let held = self.fresh.iter().chain(&self.waiting);
-        let meant = held.filter(|(_, held)| is_meant(&held.candidate)).map(|(ticket, _)| *ticket);
+        let meant = self.held().filter(|(_, held)| is_meant(&held.candidate)).map(|(ticket, _)| *ticket);
         for ticket in meant.collect::<Vec<_>>() {
             self.drop_held(ticket);
         }
@@ -274,8 +273,7 @@ impl Window {
             }
         }
         self.drawn_of = std::mem::take(&mut self.tickets);
-        let first = self.fresh.keys().chain(self.waiting.keys()).take(self.settings.winners).copied();
-        let first = first.collect::<Vec<_>>();
+        let first = self.held().map(|(ticket, _)| *ticket).take(self.settings.winners).collect();
         winners.extend(self.win(first));
         let carry = self.settings.carry;
         for (ticket, held) in std::mem::take(&mut self.fresh) {
@@ -284,8 +282,7 @@ impl Window {
                 false => self.waiting.insert(ticket, held),
             };
         }
-        let held = self.fresh.iter().chain(&self.waiting);
-        let late = held.filter(|(_, held)| now.since(held.candidate.at) >= carry).map(|(ticket, _)| *ticket);
+        let late = self.held().filter(|(_, held)| now.since(held.candidate.at) >= carry).map(|(ticket, _)| *ticket);
         for ticket in late.collect::<Vec<_>>() {
             self.drop_held(ticket);
         }
@@ -304,8 +301,7 @@ impl Window {
         let waits_by_right = |author: &UserId| self.right.iter().any(|winner| winner.candidate.author() == author);
         let may_win = |author: &UserId| may_win(author) && !waits_by_right(author);
         // The few that are fresh already are of the next window: they come by their tickets here, or they would win for sure.
-        let held = self.fresh.iter().chain(&self.waiting);
-        let fit = held.filter(|(_, held)| may_win(held.candidate.author()));
+        let fit = self.held().filter(|(_, held)| may_win(held.candidate.author()));
         let mut best: Vec<Ticket> = fit.map(|(ticket, _)| *ticket).collect();
         best.sort_unstable();
         best.truncate(n);
@@ -330,7 +326,7 @@ impl Window {
     /// The room becomes narrow: a last window, and nobody waits behind it.
     pub fn finish(&mut self, now: Mono) -> Vec<Winner> {
         let winners = self.close(now);
-        for ticket in self.fresh.keys().chain(self.waiting.keys()).copied().collect::<Vec<_>>() {
+        for ticket in self.held().map(|(ticket, _)| *ticket).collect::<Vec<_>>() {
             self.drop_held(ticket);
         }
         let gone = std::mem::take(&mut self.gone);
@@ -362,6 +358,11 @@ impl Window {
         let mut lot = Rng::new(self.seed ^ stable_hash(author.as_str().as_bytes()) ^ self.number.rotate_left(32));
         let u = ((lot.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
         -u.ln()
+    }
+
+    /// All that have a ticket: those in the draw before those that wait, each by their tickets.
+    fn held(&self) -> impl Iterator<Item = (&Ticket, &Held)> {
+        self.fresh.iter().chain(&self.waiting)
     }
 
     /// Into the draw.
