@@ -60,6 +60,19 @@ fn ids(winners: &[Winner]) -> Vec<u64> {
     winners.iter().map(|w| w.candidate.id().seq().value()).collect()
 }
 
+/// Who says what; one of them is shown, and the other waits.
+const TWO: [(&str, &str); 2] = [("a", "one"), ("b", "two")];
+
+/// A window of one place after them, and the seq of what waits.
+fn one_waits(waiting: usize, seed: u64) -> (Window, u64) {
+    let mut window = Window::new(settings(1, waiting), seed);
+    for (seq, (user, text)) in (1..).zip(TWO) {
+        window.offer(said(seq, user, text, T0), T0);
+    }
+    let loser = 3 - ids(&window.close(T0))[0];
+    (window, loser)
+}
+
 /// The sum of squared deviations of what was counted from what was expected.
 fn chi_square(counts: &[u64], expected: &[f64]) -> f64 {
     counts.iter().zip(expected).map(|(n, e)| (*n as f64 - e).powi(2) / e).sum()
@@ -173,11 +186,7 @@ fn what_a_crowd_repeats_is_shown_once_and_counted() {
 #[test]
 fn a_lifted_candidate_wins_a_later_window() {
     // One place; the loser waits, is answered, and beats fresh comments.
-    let mut window = Window::new(settings(1, 8), 5);
-    window.offer(said(1, "a", "one", T0), T0);
-    window.offer(said(2, "b", "two", T0), T0);
-    let first = ids(&window.close(T0))[0];
-    let loser = 3 - first;
+    let (mut window, loser) = one_waits(8, 5);
     window.raise(EventId::at(Epoch::new(1).unwrap(), Seq::new(loser).unwrap()), 190, 0);
     let now = T0 + WINDOW;
     window.offer(said(3, "c", "three", now), now);
@@ -203,12 +212,9 @@ fn who_waits_wins_only_places_that_are_free() {
 
 #[test]
 fn a_text_said_again_takes_the_place_of_what_waits() {
-    let mut window = Window::new(settings(1, 8), 5);
-    window.offer(said(1, "a", "one", T0), T0);
-    window.offer(said(2, "b", "two", T0), T0);
-    let loser = 3 - ids(&window.close(T0))[0];
+    let (mut window, loser) = one_waits(8, 5);
     let now = T0 + WINDOW;
-    let text = ["one", "two"][loser as usize - 1];
+    let text = TWO[loser as usize - 1].1;
     assert_eq!(window.offer(said(3, "c", text, now), now), Offered::Held);
     assert_eq!(window.offer(said(4, "d", text, now), now), Offered::Folded);
     let winners = window.close(now);
@@ -218,12 +224,9 @@ fn a_text_said_again_takes_the_place_of_what_waits() {
 
 #[test]
 fn an_author_who_speaks_again_gives_up_what_waits() {
-    let mut window = Window::new(settings(1, 8), 5);
-    window.offer(said(1, "a", "one", T0), T0);
-    window.offer(said(2, "b", "two", T0), T0);
-    let won = ids(&window.close(T0))[0];
+    let (mut window, loser) = one_waits(8, 5);
     let now = T0 + WINDOW;
-    window.offer(said(3, ["b", "a"][won as usize - 1], "three", now), now);
+    window.offer(said(3, TWO[loser as usize - 1].0, "three", now), now);
     assert_eq!(window.take_gone().len(), 1, "one candidate an author");
     assert_eq!(ids(&window.close(now)), [3]);
     assert!(window.is_empty());
@@ -249,11 +252,8 @@ fn a_replacement_is_drawn_by_its_ticket_and_not_because_it_came_late() {
 
 #[test]
 fn a_waiting_text_is_counted_by_whoever_says_it() {
-    let mut window = Window::new(settings(1, 1), 5);
-    window.offer(said(1, "a", "one", T0), T0);
-    window.offer(said(2, "b", "two", T0), T0);
-    let loser = 3 - ids(&window.close(T0))[0];
-    let text = ["one", "two"][loser as usize - 1];
+    let (mut window, loser) = one_waits(1, 5);
+    let text = TWO[loser as usize - 1].1;
     // By right: it stands for what waited, which is not shown beside it.
     let to = Candidate::new(record(3, "c", text, &[]), Some(user("z")), T0).unwrap();
     assert_eq!(window.offer(to, T0), Offered::ByRight);
@@ -262,13 +262,10 @@ fn a_waiting_text_is_counted_by_whoever_says_it() {
     // A repeat without luck of its own.
     let mut folded = 0;
     for seed in 0..40 {
-        let mut window = Window::new(settings(1, 1), seed);
-        window.offer(said(1, "a", "one", T0), T0);
-        window.offer(said(2, "b", "two", T0), T0);
-        let loser = 3 - ids(&window.close(T0))[0];
+        let (mut window, loser) = one_waits(1, seed);
         window.offer(said(3, "c", "three", T0), T0);
         window.offer(said(4, "d", "four", T0), T0);
-        if window.offer(said(5, "e", ["one", "two"][loser as usize - 1], T0), T0) == Offered::Folded {
+        if window.offer(said(5, "e", TWO[loser as usize - 1].1, T0), T0) == Offered::Folded {
             folded += 1;
             window.close(T0);
             assert!(window.draw(2, |_| true).iter().any(|w| w.repeats == 1) || window.is_empty());

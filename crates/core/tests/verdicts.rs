@@ -130,6 +130,13 @@ impl Stand {
         self.owner.on_verdict(tag, Some(Ruling::of(verdict, "a rule")), self.now, self.wall());
     }
 
+    /// Somebody says what is held; the id it waits under.
+    fn hold(&mut self, user: &str, key: &str) -> EventId {
+        let tag = self.say(user, key, "odd");
+        self.judge(Verdict::Flag);
+        held(&self.answer_to(tag))
+    }
+
     fn kill(&mut self) {
         let mut owner = Owner::new(Settings::default(), self.now, self.wall());
         self.log.iter().for_each(|record| assert_eq!(owner.replay(record), Reading::Valid));
@@ -336,9 +343,7 @@ fn a_held_comment_is_shown_under_a_new_id_or_refused_and_its_author_is_told() {
         let mut stand = Stand::holding(policy);
         let mut ids = Vec::new();
         for key in ["k1", "k2", "k3"] {
-            let tag = stand.say("u", key, "odd");
-            stand.judge(Verdict::Flag);
-            ids.push(held(&stand.answer_to(tag)));
+            ids.push(stand.hold("u", key));
             let again = stand.say("u", key, "odd");
             assert_eq!(held(&stand.answer_to(again)), ids[ids.len() - 1]);
         }
@@ -362,12 +367,7 @@ fn a_held_comment_is_shown_under_a_new_id_or_refused_and_its_author_is_told() {
 fn a_key_finds_what_became_of_a_held_comment_across_a_crash() {
     for kill in [Stand::kill, Stand::kill_at_a_checkpoint] {
         let mut stand = Stand::holding(Policy::PreModerate);
-        let mut ids = Vec::new();
-        for key in ["k1", "k2"] {
-            let tag = stand.say("u", key, "odd");
-            stand.judge(Verdict::Flag);
-            ids.push(held(&stand.answer_to(tag)));
-        }
+        let ids = ["k1", "k2"].map(|key| stand.hold("u", key));
         let Answer::Done { event_id: Some(shown) } = stand.decide(ids[0], true) else { panic!("it waits") };
         stand.decide(ids[1], false);
         for _ in 0..2 {
@@ -383,9 +383,7 @@ fn a_key_finds_what_became_of_a_held_comment_across_a_crash() {
 #[test]
 fn a_held_comment_of_somebody_who_was_banned_or_taken_back_is_not_shown() {
     let mut stand = Stand::holding(Policy::PreModerate);
-    let tag = stand.say("u", "k", "odd");
-    stand.judge(Verdict::Flag);
-    let id = held(&stand.answer_to(tag));
+    let id = stand.hold("u", "k");
     let user = UserId::parse("u").unwrap();
     let ban = Ban { user: user.clone(), until: None, reason: "".into(), shadow: false };
     stand.ask(Command::Ban { room: room(), ban, purge: None });
@@ -400,9 +398,7 @@ fn a_held_comment_of_somebody_who_was_banned_or_taken_back_is_not_shown() {
 fn what_is_taken_back_in_the_batch_of_its_approval_is_not_shown() {
     for n in 0..4 {
         let mut stand = Stand::holding(Policy::PreModerate);
-        let tag = stand.say("u", "k", "odd");
-        stand.judge(Verdict::Flag);
-        let id = held(&stand.answer_to(tag));
+        let id = stand.hold("u", "k");
         let user = UserId::parse("u").unwrap();
         let target = match n {
             0 => RetractTarget::Event(id),
@@ -421,12 +417,7 @@ fn what_is_taken_back_in_the_batch_of_its_approval_is_not_shown() {
 fn the_id_that_a_comment_was_held_under_takes_back_what_is_shown_of_it() {
     for kill in [Stand::kill, Stand::kill_at_a_checkpoint] {
         let mut stand = Stand::holding(Policy::PreModerate);
-        let mut ids = Vec::new();
-        for key in ["k1", "k2"] {
-            let tag = stand.say("u", key, "odd");
-            stand.judge(Verdict::Flag);
-            ids.push(held(&stand.answer_to(tag)));
-        }
+        let ids = ["k1", "k2"].map(|key| stand.hold("u", key));
         let retract = |id| Command::Retract { room: room(), target: RetractTarget::Event(id), reason: "".into() };
         let Answer::Done { event_id: Some(first) } = stand.decide(ids[0], true) else { panic!("it waits") };
         kill(&mut stand);
@@ -448,18 +439,14 @@ fn the_id_that_a_comment_was_held_under_takes_back_what_is_shown_of_it() {
 fn a_full_queue_sends_authors_away_and_their_keys_stay_free() {
     let mut stand = Stand::holding(Policy::PreModerate);
     for n in 0..HELD_MAX {
-        let tag = stand.say(&format!("u{n}"), "k", "odd");
-        stand.judge(Verdict::Flag);
-        held(&stand.answer_to(tag));
+        stand.hold(&format!("u{n}"), "k");
     }
     let tag = stand.say("late", "k", "odd");
     stand.judge(Verdict::Flag);
     assert_eq!(stand.answer_to(tag), Answer::Pending { retry_after: Duration::from_secs(5) });
     let oldest = *stand.owner.room(&room()).unwrap().held.keys().next().unwrap();
     stand.decide(oldest, false);
-    let tag = stand.say("late", "k", "odd");
-    stand.judge(Verdict::Flag);
-    held(&stand.answer_to(tag));
+    stand.hold("late", "k");
 }
 
 #[test]
