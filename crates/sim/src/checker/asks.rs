@@ -106,7 +106,7 @@ impl Asks {
     }
 
     /// What should have ended by `ts`.
-    pub fn ends(&mut self, ts: Wall, found: &mut Violations) {
+    fn ends(&mut self, ts: Wall, found: &mut Violations) {
         let slack = if self.clocks_jump { SLACK + JUMPS } else { SLACK };
         for (room, told) in self.rooms.iter_mut().filter(|(_, told)| !told.overdue) {
             let settings = &told.settings;

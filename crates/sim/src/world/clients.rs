@@ -514,7 +514,7 @@ impl World {
     /// Corrections come in any order: an event's first revisions are asked for again and again beside the new ones. The second
     /// provider names its events otherwise and tells of the same ones, but for some that it sees in its own way.
     fn score(&mut self, second: bool, room: RoomId, n: u64) -> (Command, Option<Wish>) {
-        let match_id = name(Key::parse(&format!("match-{room}")));
+        let match_id = match_of(&room);
         let which = 1 + self.rng.below(1 + n / 2);
         let event = if second { format!("s{which}") } else { format!("goal-{which}") };
         let event = name(Key::parse(&event));
@@ -597,7 +597,7 @@ impl World {
 
     /// Each change is made against the match as the newest process shows it when it is asked for.
     fn desk(&mut self, room: RoomId, n: u64) -> Option<Command> {
-        let match_id = name(Key::parse(&format!("match-{room}")));
+        let match_id = match_of(&room);
         let process = self.current?;
         let view = self.processes[process].owner.room(&room)?;
         let shown = view.scores.get(&match_id)?.version();
@@ -727,6 +727,11 @@ impl World {
         let rooms: Vec<RoomId> = process.owner.rooms().map(|view| view.room.clone()).collect();
         rooms.into_iter().filter_map(|room| Some((room.clone(), Arc::new(process.snapshot(&room)?)))).collect()
     }
+}
+
+/// The one match of a room.
+fn match_of(room: &RoomId) -> Key {
+    name(Key::parse(&format!("match-{room}")))
 }
 
 /// What a client says under its nth key. Where rooms ask things of comments some are emotes and some are said again; not where they
