@@ -63,8 +63,9 @@ impl Worker {
             return;
         }
         let before = std::mem::replace(&mut self.site.bans, bans.clone());
-        // One that ended is on the list until the next one comes: the same name with another end is a new ban.
-        let is_new = |ban: &&(UserId, _)| !before.contains(ban);
+        // One that ended is on the list until the next one comes: the same name with another end is a new ban. Each name is there
+        // once, so the order of names is that of the bans.
+        let is_new = |ban: &&(UserId, _)| before.binary_search(ban).is_err();
         if !bans.iter().any(|ban| is_new(&ban)) {
             return;
         }
