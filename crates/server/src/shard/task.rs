@@ -312,8 +312,7 @@ impl Task {
             ToOwner::Matches { which, reply } => drop(reply.send(self.matches(&which))),
             ToOwner::Silent(told) => {
                 self.state.silent = told;
-                self.state.site_told.values_mut().for_each(|told| *told = false);
-                self.tell_site();
+                self.tell_site_anew();
             }
             ToOwner::Snapshot { room, min, reply } => {
                 if self.owner.head() < min {
@@ -710,8 +709,7 @@ impl Task {
         let is_access = |r: &Arc<Record>| matches!(r.body, Body::Revoke(..) | Body::RevokeEnd(_) | Body::Outage(_));
         if committed.iter().any(is_access) {
             self.status.board().write(Arc::new(self.owner.access().at(clock::wall())));
-            self.state.site_told.values_mut().for_each(|told| *told = false);
-            self.tell_site();
+            self.tell_site_anew();
         }
         if committed.iter().any(|record| matches!(record.body, Body::Room(_))) {
             self.status.add_rules();
@@ -743,8 +741,7 @@ impl Task {
         }
         if changed {
             self.state.site_banners = None;
-            self.state.site_told.values_mut().for_each(|told| *told = false);
-            self.tell_site();
+            self.tell_site_anew();
         }
     }
 
@@ -806,6 +803,12 @@ impl Task {
         let bans = bans.map(|ban| (ban.user.clone(), ban.until)).collect();
         let silent = self.state.silent.clone();
         Arc::new(SiteList { as_of, banners, bans, access: self.status.board().read(), silent })
+    }
+
+    /// The site's list is another one: nobody has it.
+    fn tell_site_anew(&mut self) {
+        self.state.site_told.values_mut().for_each(|told| *told = false);
+        self.tell_site();
     }
 
     /// Sends the site's list to the homes that do not have it. A full one is tried again with the lost.
