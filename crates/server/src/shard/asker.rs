@@ -56,15 +56,22 @@ pub struct Question {
     pub ruling: Ruling,
 }
 
+impl Question {
+    /// What there is without an answer: what the built-in rules have against it stands without the other's word.
+    fn unanswered(&self) -> Option<Ruling> {
+        Some(&self.ruling).filter(|own| own.verdict == Verdict::Flag).cloned()
+    }
+}
+
 /// The owner's end.
 pub struct Asker {
     to: mpsc::Sender<Question>,
 }
 
 impl Asker {
-    /// False: no verdict comes.
-    pub fn ask(&self, question: Question) -> bool {
-        self.to.try_send(question).is_ok()
+    /// Errors: no answer comes, and this is what there is without one.
+    pub fn ask(&self, question: Question) -> Result<(), Option<Ruling>> {
+        self.to.try_send(question).map_err(|refused| refused.into_inner().unanswered())
     }
 }
 
@@ -150,11 +157,10 @@ impl Task {
             self.counts.add_kept();
             return self.answer(question.tag, Some(question.ruling.or(ruling)));
         }
-        let (tag, deadline) = (question.tag, question.deadline);
-        let own = Some(question.ruling.clone()).filter(|own| own.verdict == Verdict::Flag);
+        let (tag, deadline, unanswered) = (question.tag, question.deadline, question.unanswered());
         if self.desk.offer(question, deadline, true, now) == Turn::Passed {
             self.counts.add_passed();
-            self.answer(tag, own);
+            self.answer(tag, unanswered);
         }
     }
 
@@ -163,16 +169,14 @@ impl Task {
         self.desk.done(answer.is_ok(), at, now);
         self.counts.add_answer(answer.is_ok(), now.since(at));
         self.idle.extend(connection);
-        let Question { tag, text, strict, ruling: own, .. } = question;
         match answer {
             Ok(ruling) => {
-                self.kept.keep(&text, strict, &ruling, now);
-                self.answer(tag, Some(own.or(ruling)));
+                self.kept.keep(&question.text, question.strict, &ruling, now);
+                self.answer(question.tag, Some(question.ruling.or(ruling)));
             }
             Err(failure) => {
                 tracing::debug!(%failure, "the classifier gave no verdict");
-                // What the built-in rules have against it stands without the other's word.
-                self.answer(tag, Some(own).filter(|own| own.verdict == Verdict::Flag));
+                self.answer(question.tag, question.unanswered());
             }
         }
     }

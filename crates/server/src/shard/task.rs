@@ -480,8 +480,8 @@ impl Task {
                     match (own, &self.asker) {
                         // A block is a block: nobody else is asked.
                         (Some(ruling), Some(asker)) if ruling.verdict != Verdict::Block => {
-                            let own = Some(ruling.clone()).filter(|own| own.verdict == Verdict::Flag);
-                            if !asker.ask(Question { tag, room, text, deadline, strict, ruling }) {
+                            let question = Question { tag, room, text, deadline, strict, ruling };
+                            if let Err(own) = asker.ask(question) {
                                 verdicts.push((tag, own));
                             }
                         }
