@@ -2,8 +2,8 @@
 //!
 //! One token of it is made here and nowhere else, after both questions were asked: may this viewer watch the room, and may the room be
 //! shown where the viewer is. Whatever gives a room's content away takes one: a seat in a roster, a resume, a page of the log, a
-//! snapshot, a line of the room list; and a queue for review, a user's history, the audit, an export, whose readers work for the
-//! operator and are asked for their role instead of their place. Code that does not ask cannot be written.
+//! snapshot, a line of the room list; and a queue for review, a user's history, a match's revisions, the audit, an export, whose
+//! readers work for the operator and are asked for their role instead of their place. Code that does not ask cannot be written.
 //!
 //! A permit says what was true when it was made. It is kept by nobody but a seat, and when a room's blackouts change a sweep looks at
 //! every seat again.

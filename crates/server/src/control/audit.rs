@@ -14,7 +14,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::State;
 use grandstand_core::ids::{EventId, Position};
-use grandstand_core::names::UserId;
+use grandstand_core::names::{RoomId, UserId};
 use grandstand_core::record::{self, Record, RetractTarget};
 use grandstand_core::time::Wall;
 use grandstand_wire::codes::ErrorCode;
@@ -34,7 +34,7 @@ use crate::link::{AuditAsked, Audited};
 const ROWS_MAX: usize = 500;
 const ROWS: usize = 100;
 /// A call reads the log for so long.
-pub(super) const READ_FOR: Duration = Duration::from_millis(300);
+const READ_FOR: Duration = Duration::from_millis(300);
 /// A call reads so much of the file: some thousands of lines.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Looks back into the file for one kind of change: 4 MiB are some ten thousand changes.
@@ -110,33 +110,47 @@ pub async fn history(State(control): State<Shared>, ask: Ask) -> Result<Response
     let before = ask.cursor("before")?.unwrap_or_else(newest);
     control.settings(&room).await?;
 
+    let mut gone = Retracted::default();
+    let told = |record: &Record, permit: Permit| {
+        gone.see(record);
+        let mut row = is_about(record, &user).then(|| line_for(record, permit))?;
+        if gone.holds(record) {
+            row["retracted"] = true.into();
+        }
+        Some(row)
+    };
+    let (rows, next) = past_rows(&control, &room, before, limit, permit, told).await?;
+    let body = json!({
+        "room_id": room.as_str(), "user_id": user.as_str(), "events": rows, "more": next.is_some(), "next": next,
+    });
+    Ok(answer_json(StatusCode::OK, &body))
+}
+
+/// What `told` makes of a room's records before `before`, newest first: at most `limit` rows, and the `before` of those that follow;
+/// `None`: there are no more records. `told` sees every record that is passed.
+pub(super) async fn past_rows(
+    control: &Shared,
+    room: &RoomId,
+    before: Position,
+    limit: usize,
+    permit: Permit,
+    mut told: impl FnMut(&Record, Permit) -> Option<Value>,
+) -> Result<(Vec<Value>, Option<u64>), Problem> {
     let started = clock::mono();
-    let (mut upto, mut rows, mut gone) = (before, Vec::new(), Retracted::default());
+    let (mut upto, mut rows) = (before, Vec::new());
     'pages: while upto > Position::START && clock::mono().since(started) < READ_FOR {
         let page = control.deps.shard.past(room.clone(), upto).await?;
         upto = page.upto;
         for record in page.found {
-            gone.see(&record);
-            if !is_about(&record, &user) {
-                continue;
-            }
+            let Some(row) = told(&record, permit) else { continue };
             if rows.len() == limit {
                 upto = after(record.event_id());
                 break 'pages;
             }
-            let mut row = line_for(&record, permit);
-            if gone.holds(&record) {
-                row["retracted"] = true.into();
-            }
             rows.push(row);
         }
     }
-    let more = upto > Position::START;
-    let body = json!({
-        "room_id": room.as_str(), "user_id": user.as_str(), "events": rows, "more": more,
-        "next": more.then(|| upto.value()),
-    });
-    Ok(answer_json(StatusCode::OK, &body))
+    Ok((rows, (upto > Position::START).then(|| upto.value())))
 }
 
 /// The newest changes of one kind that are lines of `audit.jsonl`, newest first, each as [`list`] tells it. Older ones than
@@ -214,7 +228,7 @@ pub(super) fn newest() -> Position {
 }
 
 /// Before it stands everything up to `id`.
-pub(super) fn after(id: EventId) -> Position {
+fn after(id: EventId) -> Position {
     Position::new(id.value() + 1).unwrap_or_else(newest)
 }
 
@@ -279,12 +293,12 @@ fn of_record(audited: &Audited) -> Row {
 }
 
 /// A record of a room's past, told to one who may read it.
-fn line_for(record: &Record, _permit: Permit) -> Value {
+pub(super) fn line_for(record: &Record, _permit: Permit) -> Value {
     line(record)
 }
 
 /// A record as an export has it.
-pub(super) fn line(record: &Record) -> Value {
+fn line(record: &Record) -> Value {
     let mut out = Vec::new();
     export::write_line(record, &mut out);
     serde_json::from_slice(&out).expect("a line is written as JSON")
@@ -356,8 +370,7 @@ fn file_row(line: &[u8]) -> Option<(Wall, Value)> {
     Some((at, told))
 }
 
-fn room_of(ask: &Ask) -> Result<Option<grandstand_core::names::RoomId>, Problem> {
-    use grandstand_core::names::RoomId;
+fn room_of(ask: &Ask) -> Result<Option<RoomId>, Problem> {
     let room = ask.query("room")?.filter(|text| !text.is_empty());
     room.map(|text| RoomId::parse(text).ok_or_else(|| Problem::new(ErrorCode::BadRoom, RoomId::RULE))).transpose()
 }

@@ -23,12 +23,12 @@ use serde_json::{Map, Value as Json, json};
 
 use super::answer::{Problem, json as answer_json};
 use super::ask::{Ask, Fields};
-use super::audit::{READ_FOR, after, limit, line, newest};
+use super::audit::{limit, line_for, newest, past_rows};
 use super::rooms::justification;
 use super::scores::{names, payload_digest, read_goals};
 use super::{Control, Shared};
 use crate::auth;
-use crate::clock;
+use crate::auth::permit::{self, Permit};
 use crate::link::{MatchDetail, MatchRoom, Which};
 
 /// `GET /admin/providers`: whose keys the server has, and when each was heard last.
@@ -151,7 +151,7 @@ pub async fn put(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
 
 /// `GET /admin/matches/{match}/scores?before=&limit=`: what is shown, and every revision that was said, newest first.
 pub async fn scores(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
-    auth::may_configure(ask.identity(&control)?.as_deref())?;
+    let permit = permit::may_review(ask.identity(&control)?.as_deref(), None)?;
     let found = control.match_of(&ask).await?;
     let limit = limit(&ask)?;
     let before = ask.cursor("before")?.unwrap_or_else(newest);
@@ -162,24 +162,14 @@ pub async fn scores(State(control): State<Shared>, ask: Ask) -> Result<Response<
         _ => false,
     };
 
-    let started = clock::mono();
-    let (mut upto, mut rows) = (before, Vec::new());
-    'pages: while upto > Position::START && clock::mono().since(started) < READ_FOR {
-        let page = control.deps.shard.past(first.room.clone(), upto).await?;
-        upto = page.upto;
-        for record in page.found.iter().filter(|record| is_of_it(record)) {
-            if rows.len() == limit {
-                upto = after(record.event_id());
-                break 'pages;
-            }
-            let mut row = line(record);
-            if matches!(record.body, record::Body::Score(_)) {
-                row["shown"] = (record.audience == record::Audience::Everyone).into();
-            }
-            rows.push(row);
+    let told = |record: &Record, permit: Permit| {
+        let mut row = is_of_it(record).then(|| line_for(record, permit))?;
+        if matches!(record.body, record::Body::Score(_)) {
+            row["shown"] = (record.audience == record::Audience::Everyone).into();
         }
-    }
-    let more = upto > Position::START;
+        Some(row)
+    };
+    let (rows, next) = past_rows(&control, &first.room, before, limit, permit, told).await?;
     let mut shown: Vec<(&Key, &Row)> = ledger.rows.iter().collect();
     shown.sort_by_key(|(_, row)| row.first);
     let shown: Vec<Json> = shown.into_iter().map(|(key, row)| event(key, row.revision(), row.score())).collect();
@@ -187,7 +177,7 @@ pub async fn scores(State(control): State<Shared>, ask: Ask) -> Result<Response<
     let body = json!({
         "match_id": found.id().as_str(), "room_id": first.room.as_str(), "version": ledger.version().value(),
         "current": current.as_ref().map(current_json), "shown": shown,
-        "revisions": rows, "more": more, "next": more.then(|| upto.value()),
+        "revisions": rows, "more": next.is_some(), "next": next,
     });
     Ok(answer_json(StatusCode::OK, &body))
 }
