@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,14 +71,11 @@ pub async fn list(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
     }
 
     let asked = AuditAsked { room: room.clone(), by, what, from, to, before: at.log, limit };
-    let path = control.deps.config.data.join("audit.jsonl");
     let wanted = asked.clone();
     let of_file = match room {
         // A room's changes are in the log alone.
         Some(_) => Lines { rows: Vec::new(), upto: 0 },
-        None => tokio::task::spawn_blocking(move || file_rows(path, at.file, &wanted))
-            .await
-            .map_err(|_| Problem::new(ErrorCode::ServerFault, "the audit could not be read"))??,
+        None => from_file(&control, move |path| file_rows(path, at.file, &wanted)).await?,
     };
     let (of_log, log_upto) = log_rows(&control, asked, permit).await?;
 
@@ -156,12 +153,11 @@ pub(super) async fn past_rows(
 /// The newest changes of one kind that are lines of `audit.jsonl`, newest first, each as [`list`] tells it. Older ones than
 /// [`LOOKS_MAX`] looks find are not among them. Errors: the file could not be read.
 pub(super) async fn newest_lines(control: &Shared, what: &str) -> Result<Vec<Value>, Problem> {
-    let path = control.deps.config.data.join("audit.jsonl");
     let asked = AuditAsked { what: Some(what.into()), limit: usize::MAX, ..AuditAsked::default() };
-    let read = move || -> Result<Vec<Value>, Problem> {
+    let read = move |path: &Path| {
         let (mut end, mut found) = (u64::MAX, Vec::new());
         for _ in 0..LOOKS_MAX {
-            let lines = file_rows(path.clone(), end, &asked)?;
+            let lines = file_rows(path, end, &asked)?;
             found.extend(lines.rows.into_iter().map(|row| row.told));
             end = lines.upto;
             if end == 0 {
@@ -170,8 +166,17 @@ pub(super) async fn newest_lines(control: &Shared, what: &str) -> Result<Vec<Val
         }
         Ok(found)
     };
+    from_file(control, read).await
+}
+
+/// What `read` finds in `audit.jsonl`, by a thread that may wait for the disk.
+async fn from_file<T: Send + 'static>(
+    control: &Shared,
+    read: impl FnOnce(&Path) -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    let path = control.deps.config.data.join("audit.jsonl");
     let failed = |_| Problem::new(ErrorCode::ServerFault, "the audit could not be read");
-    tokio::task::spawn_blocking(read).await.map_err(failed)?
+    tokio::task::spawn_blocking(move || read(&path)).await.map_err(failed)?
 }
 
 /// Whether it is by a user, or was done about it. A winner of a window is what was said before, once more.
@@ -311,12 +316,12 @@ struct Lines {
 }
 
 /// The lines of the file that end at `end` or before, newest first. A file that is not there holds nothing.
-fn file_rows(path: PathBuf, end: u64, asked: &AuditAsked) -> Result<Lines, Problem> {
+fn file_rows(path: &Path, end: u64, asked: &AuditAsked) -> Result<Lines, Problem> {
     let failed = |fault: std::io::Error| {
         tracing::error!(%fault, "audit.jsonl could not be read");
         Problem::new(ErrorCode::ServerFault, "audit.jsonl could not be read")
     };
-    let mut file = match File::open(&path) {
+    let mut file = match File::open(path) {
         Ok(file) => file,
         Err(fault) if fault.kind() == ErrorKind::NotFound => return Ok(Lines { rows: Vec::new(), upto: 0 }),
         Err(fault) => return Err(failed(fault)),
