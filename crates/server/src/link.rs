@@ -498,18 +498,15 @@ pub enum Which {
     All(Option<Key>, usize),
 }
 
-/// A match, and the rooms that show it, the deciding one first.
+/// A match that at least one room shows.
 #[derive(Clone, Debug)]
 pub struct MatchDetail {
     pub match_id: Key,
-    pub rooms: Vec<MatchRoom>,
-}
-
-#[derive(Clone, Debug)]
-pub struct MatchRoom {
+    /// The room that decides about it, and what that has heard of it.
     pub room: RoomId,
-    pub state: RoomState,
     pub ledger: Arc<Ledger>,
+    /// All that show it, the deciding one first.
+    pub rooms: Vec<(RoomId, RoomState)>,
 }
 
 /// A connection was told that its comment of a wide room is in the log, and the shard that would tell it what became of it went

@@ -78,12 +78,12 @@ pub async fn watch(control: Weak<Control>) {
 }
 
 fn fed(detail: &MatchDetail) -> Option<Fed> {
-    let ledger = &detail.rooms.first()?.ledger;
+    let ledger = &detail.ledger;
     let feed = ledger.feed.as_ref()?;
-    let live = detail.rooms.iter().filter(|room| room.state == RoomState::Live);
+    let live = detail.rooms.iter().filter(|(_, state)| *state == RoomState::Live);
     Some(Fed {
         match_id: detail.match_id.clone(),
-        rooms: live.map(|room| room.room.clone()).collect(),
+        rooms: live.map(|(room, _)| room.clone()).collect(),
         primary: feed.primary.clone(),
         stand_by: feed.stand_by.clone(),
         score: ledger.score_of(&feed.primary),

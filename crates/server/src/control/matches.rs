@@ -4,17 +4,18 @@
 //! what would be told and what the score would be then. Its `confirm` sent with the same change does it, if the match is still
 //! what it was; when anybody said anything meanwhile the answer is 412, and the operator looks again.
 
+use std::collections::BTreeSet;
+
 use aws_lc_rs::digest;
 use axum::body::Body;
 use axum::extract::State;
+use grandstand_core::feed::Feed;
 use grandstand_core::ids::{EventId, Position, Revision};
 use grandstand_core::names::Key;
 use grandstand_core::owner::answer::Answer;
 use grandstand_core::owner::command::{Command, TypedScore};
 use grandstand_core::record::{self, Record, Score, ScoreKind, ScoreState, Shown};
-use grandstand_core::revision::{
-    CurrentScore, Ledger, MINUTE_RULE, OPERATOR, Row, ScoreIn, Showing, is_minute, operator,
-};
+use grandstand_core::revision::{CurrentScore, MINUTE_RULE, OPERATOR, Row, ScoreIn, Showing, is_minute, operator};
 use grandstand_wire::codes::ErrorCode;
 use grandstand_wire::json::Value;
 use grandstand_wire::stamp;
@@ -29,26 +30,22 @@ use super::scores::{names, payload_digest, read_goals};
 use super::{Control, Shared};
 use crate::auth;
 use crate::auth::permit::{self, Permit};
-use crate::link::{MatchDetail, MatchRoom, Which};
+use crate::link::{MatchDetail, Which};
 
 /// `GET /admin/providers`: whose keys the server has, and when each was heard last.
 pub async fn providers(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
     auth::may_configure(ask.identity(&control)?.as_deref())?;
     let fed = control.deps.shard.matches(Which::Fed).await?;
-    let feeds = fed.iter().filter_map(|detail| Some((&detail.match_id, detail.rooms.first()?.ledger.feed.as_ref()?)));
+    let feeds = fed.iter().filter_map(|detail| Some((&detail.match_id, detail.ledger.feed.as_ref()?)));
     let feeds: Vec<_> = feeds.collect();
     let config = &control.deps.config;
-    let mut ids: Vec<&str> = config.providers.iter().map(|key| key.provider.as_str()).collect();
+    let mut ids: BTreeSet<&str> = config.providers.iter().map(|key| key.provider.as_str()).collect();
     // In development mode anybody may be one.
-    ids.extend(
-        feeds.iter().flat_map(|(_, feed)| [Some(&feed.primary), feed.stand_by.as_ref()]).flatten().map(Key::as_str),
-    );
-    ids.sort_unstable();
-    ids.dedup();
+    ids.extend(feeds.iter().flat_map(|(_, feed)| both(feed)).map(Key::as_str));
     let watch = control.feeds.watch();
     let one = |id: &str| {
         let keys = || config.providers.iter().filter(|key| key.provider == id);
-        let of = |is: &dyn Fn(&grandstand_core::feed::Feed) -> bool| {
+        let of = |is: &dyn Fn(&Feed) -> bool| {
             feeds.iter().filter(|(_, feed)| is(feed)).map(|(match_id, _)| match_id.as_str()).collect::<Vec<_>>()
         };
         let heard = Key::parse(id).and_then(|key| watch.heard(&key));
@@ -89,11 +86,9 @@ pub async fn list(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
 pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
     auth::may_configure(ask.identity(&control)?.as_deref())?;
     let found = control.match_of(&ask).await?;
-    let (first, ledger) = found.first();
-    let mut ids: Vec<&Key> = ledger.lines.keys().map(|(provider, _)| provider).collect();
-    ids.extend(ledger.feed.iter().flat_map(|feed| [Some(&feed.primary), feed.stand_by.as_ref()]).flatten());
-    ids.sort_unstable();
-    ids.dedup();
+    let ledger = &found.ledger;
+    let said = ledger.lines.keys().map(|(provider, _)| provider);
+    let ids: BTreeSet<&Key> = said.chain(ledger.feed.iter().flat_map(both)).collect();
     let watch = control.feeds.watch();
     let one = |id: &Key| {
         let events = ledger.lines.keys().filter(|(provider, _)| provider == id).count();
@@ -104,8 +99,8 @@ pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
     };
     let providers: Vec<Json> = ids.into_iter().map(one).collect();
     drop(watch);
-    let mut body = control.told(&found.0);
-    body["room_id"] = first.room.as_str().into();
+    let mut body = control.told(&found);
+    body["room_id"] = found.room.as_str().into();
     body["version"] = ledger.version().value().into();
     body["providers"] = providers.into();
     Ok(answer_json(StatusCode::OK, &body))
@@ -128,22 +123,22 @@ pub async fn put(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
     fields.check(ErrorCode::BadField)?;
     let primary = primary.expect("checked");
     let found = control.match_of(&ask).await?;
-    let (first, ledger) = found.first();
-    let what = json!(["feed", found.id().as_str(), primary.as_str(), stand_by.as_ref().map(Key::as_str)]);
+    let ledger = &found.ledger;
+    let what = json!(["feed", found.match_id.as_str(), primary.as_str(), stand_by.as_ref().map(Key::as_str)]);
     let Some(confirm) = confirm else {
         return Ok(preview(&found, &ledger.switch_to(&primary).told, &what));
     };
     let why = justification(&mut fields)?;
     let if_version = Some(confirm.holds_for(&what)?);
     let command = Command::SetFeed {
-        match_id: found.id().clone(),
+        match_id: found.match_id.clone(),
         primary: primary.clone(),
         stand_by: stand_by.clone(),
         if_version,
     };
-    let event_id = done(control.operate(&who, "match providers", &first.room, &why, command).await?);
+    let event_id = done(control.operate(&who, "match providers", &found.room, &why, command).await?);
     let body = json!({
-        "match_id": found.id().as_str(), "room_id": first.room.as_str(), "event_id": event_id.value(),
+        "match_id": found.match_id.as_str(), "room_id": found.room.as_str(), "event_id": event_id.value(),
         "primary": primary.as_str(), "stand_by": stand_by.as_ref().map(Key::as_str),
     });
     Ok(answer_json(StatusCode::OK, &body))
@@ -155,10 +150,10 @@ pub async fn scores(State(control): State<Shared>, ask: Ask) -> Result<Response<
     let found = control.match_of(&ask).await?;
     let limit = limit(&ask)?;
     let before = ask.cursor("before")?.unwrap_or_else(newest);
-    let (first, ledger) = found.first();
+    let ledger = &found.ledger;
     let is_of_it = |record: &Record| match &record.body {
-        record::Body::Score(score) => score.match_id == *found.id(),
-        record::Body::Feed(feed) => feed.match_id == *found.id(),
+        record::Body::Score(score) => score.match_id == found.match_id,
+        record::Body::Feed(feed) => feed.match_id == found.match_id,
         _ => false,
     };
 
@@ -169,13 +164,13 @@ pub async fn scores(State(control): State<Shared>, ask: Ask) -> Result<Response<
         }
         Some(row)
     };
-    let (rows, next) = past_rows(&control, &first.room, before, limit, permit, told).await?;
+    let (rows, next) = past_rows(&control, &found.room, before, limit, permit, told).await?;
     let mut shown: Vec<(&Key, &Row)> = ledger.rows.iter().collect();
     shown.sort_by_key(|(_, row)| row.first);
     let shown: Vec<Json> = shown.into_iter().map(|(key, row)| event(key, row.revision(), row.score())).collect();
-    let current = ledger.current(found.id());
+    let current = ledger.current(&found.match_id);
     let body = json!({
-        "match_id": found.id().as_str(), "room_id": first.room.as_str(), "version": ledger.version().value(),
+        "match_id": found.match_id.as_str(), "room_id": found.room.as_str(), "version": ledger.version().value(),
         "current": current.as_ref().map(current_json), "shown": shown,
         "revisions": rows, "more": next.is_some(), "next": next,
     });
@@ -187,7 +182,7 @@ pub async fn scores(State(control): State<Shared>, ask: Ask) -> Result<Response<
 pub async fn type_score(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
     let (who, mut fields) = ask.configures(&control)?;
     let found = control.match_of(&ask).await?;
-    let (first, ledger) = found.first();
+    let ledger = &found.ledger;
     let given = fields.get("key", Key::RULE, |v| v.as_str().and_then(Key::parse));
     let own = ledger.lines.keys().filter(|(provider, _)| provider.as_str() == OPERATOR).count();
     let next = || Key::parse(&format!("{OPERATOR}:{}", own + 1)).expect("a word and a number are a key");
@@ -220,7 +215,7 @@ pub async fn type_score(State(control): State<Shared>, ask: Ask) -> Result<Respo
     let (kind, (home, away)) = (kind.expect("checked"), score.expect("checked"));
     let state = state.or(row.map(|row| row.state)).unwrap_or(ScoreState::Confirmed);
     let typed = ScoreIn {
-        match_id: found.id().clone(),
+        match_id: found.match_id.clone(),
         provider: operator(),
         event: event_key.clone(),
         revision: None,
@@ -237,7 +232,7 @@ pub async fn type_score(State(control): State<Shared>, ask: Ask) -> Result<Respo
     let digest = payload_digest(&typed);
     let what = json!([
         "type",
-        found.id().as_str(),
+        found.match_id.as_str(),
         event_key.as_str(),
         kind.name(),
         state.name(),
@@ -260,9 +255,9 @@ pub async fn type_score(State(control): State<Shared>, ask: Ask) -> Result<Respo
     let typed = TypedScore { match_id, event, kind, state, home, away, minute, digest };
     let name = if state == ScoreState::Withdrawn { "score: withdraw" } else { "score: type" };
     let command = Command::TypeScore { typed, if_version };
-    let event_id = done(control.operate(&who, name, &first.room, &why, command).await?);
+    let event_id = done(control.operate(&who, name, &found.room, &why, command).await?);
     let body = json!({
-        "match_id": found.id().as_str(), "room_id": first.room.as_str(), "event_id": event_id.value(),
+        "match_id": found.match_id.as_str(), "room_id": found.room.as_str(), "event_id": event_id.value(),
         "key": event_key.as_str(),
     });
     Ok(answer_json(StatusCode::OK, &body))
@@ -275,45 +270,32 @@ fn done(answer: Answer) -> EventId {
     }
 }
 
-/// A match that at least one room shows.
-struct Found(MatchDetail);
-
-impl Found {
-    fn id(&self) -> &Key {
-        &self.0.match_id
-    }
-
-    /// The room that decides about it.
-    fn first(&self) -> (&MatchRoom, &Ledger) {
-        let first = &self.0.rooms[0];
-        (first, &first.ledger)
-    }
+/// The primary, and the stand-by where there is one.
+fn both(feed: &Feed) -> impl Iterator<Item = &Key> {
+    std::iter::once(&feed.primary).chain(&feed.stand_by)
 }
 
 impl Control {
-    async fn match_of(&self, ask: &Ask) -> Result<Found, Problem> {
+    async fn match_of(&self, ask: &Ask) -> Result<MatchDetail, Problem> {
         let id = Key::parse(ask.param("match")).ok_or_else(|| Problem::new(ErrorCode::BadRequest, Key::RULE))?;
         let found = self.deps.shard.matches(Which::One(id)).await?.pop();
-        found.map(Found).ok_or_else(|| Problem::new(ErrorCode::NotFound, "no room shows this match"))
+        found.ok_or_else(|| Problem::new(ErrorCode::NotFound, "no room shows this match"))
     }
 
     /// A match as operators see it in a list.
     fn told(&self, detail: &MatchDetail) -> Json {
-        let ledger = detail.rooms.first().map(|room| &room.ledger);
-        let feed = ledger.and_then(|ledger| ledger.feed.as_ref());
+        let MatchDetail { match_id, ledger, rooms, .. } = detail;
+        let feed = ledger.feed.as_ref();
         let watch = self.feeds.watch();
-        let rooms = detail
-            .rooms
-            .iter()
-            .map(|room: &MatchRoom| json!({"room_id": room.room.as_str(), "state": room.state.name()}));
+        let rooms = rooms.iter().map(|(room, state)| json!({"room_id": room.as_str(), "state": state.name()}));
         json!({
-            "match_id": detail.match_id.as_str(),
+            "match_id": match_id.as_str(),
             "rooms": rooms.collect::<Vec<_>>(),
-            "current": ledger.and_then(|ledger| ledger.current(&detail.match_id)).as_ref().map(current_json),
+            "current": ledger.current(match_id).as_ref().map(current_json),
             "primary": feed.map(|feed| feed.primary.as_str()),
             "stand_by": feed.and_then(|feed| feed.stand_by.as_ref()).map(Key::as_str),
-            "silent_since_ts": watch.silent_since(&detail.match_id).map(stamp::text),
-            "differs_since_ts": watch.differs_since(&detail.match_id).map(stamp::text),
+            "silent_since_ts": watch.silent_since(match_id).map(stamp::text),
+            "differs_since_ts": watch.differs_since(match_id).map(stamp::text),
         })
     }
 }
@@ -345,15 +327,15 @@ fn event(key: &Key, revision: Revision, score: &Score) -> Json {
 }
 
 /// What would be done, and the token that does it.
-fn preview(found: &Found, told: &[Score], what: &Json) -> Response<Body> {
-    let (first, ledger) = found.first();
+fn preview(found: &MatchDetail, told: &[Score], what: &Json) -> Response<Body> {
+    let ledger = &found.ledger;
     let changes = told.iter().map(|score| {
         let (key, revision) = score.shown_as();
         event(key, revision, score)
     });
-    let now = ledger.current(found.id()).map(|score| goals((score.home, score.away)));
+    let now = ledger.current(&found.match_id).map(|score| goals((score.home, score.away)));
     let body = json!({
-        "match_id": found.id().as_str(), "room_id": first.room.as_str(), "done": false,
+        "match_id": found.match_id.as_str(), "room_id": found.room.as_str(), "done": false,
         "changes": changes.collect::<Vec<_>>(),
         "score_now": now, "score_then": ledger.score_after(told).map(goals),
         "confirm": Confirm::of(ledger.version(), what).text(),

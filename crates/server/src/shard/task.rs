@@ -32,9 +32,8 @@ use tokio::sync::oneshot;
 use crate::clock;
 use crate::link::likes::{LikeBox, RoomTotals};
 use crate::link::{
-    AskFate, Batch, ConnKey, MatchDetail, MatchRoom, NoRoom, OwnerBox, ReadRefused, ReplyTo, RoomBan, RoomDetail,
-    RoomInfo, ShardStatus, SiteBanner, SiteBans, SiteList, SnapshotView, Tallies, ToOwner, ToWorker, Which, WorkerId,
-    Workers,
+    AskFate, Batch, ConnKey, MatchDetail, NoRoom, OwnerBox, ReadRefused, ReplyTo, RoomBan, RoomDetail, RoomInfo,
+    ShardStatus, SiteBanner, SiteBans, SiteList, SnapshotView, Tallies, ToOwner, ToWorker, Which, WorkerId, Workers,
 };
 use crate::moderation;
 use crate::shard::asker::{Asker, Question};
@@ -747,19 +746,21 @@ impl Task {
 
     fn matches(&self, which: &Which) -> Vec<MatchDetail> {
         let one = |match_id: &Key| {
-            let rooms = self.owner.rooms_that_show(match_id).into_iter().map(|view| MatchRoom {
-                room: view.room.clone(),
-                state: view.settings.state,
-                ledger: view.scores.get(match_id).cloned().unwrap_or_default(),
-            });
-            MatchDetail { match_id: match_id.clone(), rooms: rooms.collect() }
+            let views = self.owner.rooms_that_show(match_id);
+            let first = views.first()?;
+            Some(MatchDetail {
+                match_id: match_id.clone(),
+                room: first.room.clone(),
+                ledger: first.scores.get(match_id).cloned().unwrap_or_default(),
+                rooms: views.iter().map(|view| (view.room.clone(), view.settings.state)).collect(),
+            })
         };
-        let all = self.owner.matches();
         match which {
-            Which::One(match_id) => Some(one(match_id)).filter(|detail| !detail.rooms.is_empty()).into_iter().collect(),
-            Which::Fed => self.owner.fed_matches().map(one).collect(),
+            Which::One(match_id) => one(match_id).into_iter().collect(),
+            Which::Fed => self.owner.fed_matches().filter_map(one).collect(),
             Which::All(after, most) => {
-                all.filter(|m| after.as_ref().is_none_or(|after| after < *m)).take(*most).map(one).collect()
+                let wanted = self.owner.matches().filter(|m| after.as_ref().is_none_or(|after| after < *m));
+                wanted.filter_map(one).take(*most).collect()
             }
         }
     }
