@@ -1103,50 +1103,36 @@ impl ShardHandle {
     /// The room as of now, never older than `min` (waits up to 1 s for it).
     /// Errors: `NoRoom`; `Busy` when `min` is not reached in time.
     pub async fn snapshot(&self, room: RoomId, min: Position) -> Result<Arc<SnapshotView>, ReadRefused> {
-        let (reply, answer) = oneshot::channel();
-        self.owner().ok_or(ReadRefused::Fault)?.send_link(ToOwner::Snapshot { room, min, reply });
-        answer.await.unwrap_or(Err(ReadRefused::Fault))
+        self.ask_owner(|reply| ToOwner::Snapshot { room, min, reply }).await?
     }
 
     pub async fn room(&self, room: RoomId) -> Result<RoomDetail, ReadRefused> {
-        let (reply, answer) = oneshot::channel();
-        self.owner().ok_or(ReadRefused::Fault)?.send_link(ToOwner::Room { room, reply });
-        answer.await.unwrap_or(Err(ReadRefused::Fault))
+        self.ask_owner(|reply| ToOwner::Room { room, reply }).await?
     }
 
     /// The room's queue for review, oldest first.
     pub async fn held(&self, room: RoomId) -> Result<Vec<Arc<Record>>, ReadRefused> {
-        let (reply, answer) = oneshot::channel();
-        self.owner().ok_or(ReadRefused::Fault)?.send_link(ToOwner::Held { room, reply });
-        answer.await.unwrap_or(Err(ReadRefused::Fault))
+        self.ask_owner(|reply| ToOwner::Held { room, reply }).await?
     }
 
     /// Every room, in name order.
     pub async fn rooms(&self) -> Result<Vec<RoomDetail>, ReadRefused> {
-        let (reply, answer) = oneshot::channel();
-        self.owner().ok_or(ReadRefused::Fault)?.send_link(ToOwner::Rooms { reply });
-        answer.await.map_err(|_| ReadRefused::Fault)
+        self.ask_owner(|reply| ToOwner::Rooms { reply }).await
     }
 
     /// The site's banners that stand.
     pub async fn site(&self) -> Result<Arc<SiteList>, ReadRefused> {
-        let (reply, answer) = oneshot::channel();
-        self.owner().ok_or(ReadRefused::Fault)?.send_link(ToOwner::Site { reply });
-        answer.await.map_err(|_| ReadRefused::Fault)
+        self.ask_owner(|reply| ToOwner::Site { reply }).await
     }
 
     /// The bans of the whole site.
     pub async fn site_bans(&self) -> Result<SiteBans, ReadRefused> {
-        let (reply, answer) = oneshot::channel();
-        self.owner().ok_or(ReadRefused::Fault)?.send_link(ToOwner::SiteBans { reply });
-        answer.await.map_err(|_| ReadRefused::Fault)
+        self.ask_owner(|reply| ToOwner::SiteBans { reply }).await
     }
 
     /// Matches that rooms show, by id.
     pub async fn matches(&self, which: Which) -> Result<Vec<MatchDetail>, ReadRefused> {
-        let (reply, answer) = oneshot::channel();
-        self.owner().ok_or(ReadRefused::Fault)?.send_link(ToOwner::Matches { which, reply });
-        answer.await.map_err(|_| ReadRefused::Fault)
+        self.ask_owner(|reply| ToOwner::Matches { which, reply }).await
     }
 
     /// What rooms are to be told of their providers from now on.
@@ -1158,33 +1144,39 @@ impl ShardHandle {
 
     /// Comments before `before`, newest last, at most `limit`, retracted ones left out.
     pub async fn older(&self, room: RoomId, before: Position, limit: usize) -> Result<Vec<Arc<Piece>>, ReadRefused> {
-        let (reply, answer) = oneshot::channel();
-        let job = ToReader::Older { room, before, limit, reply };
-        self.readers().ok_or(ReadRefused::Fault)?.send(job).map_err(|Full(_)| ReadRefused::Busy(OVERLOADED))?;
-        answer.await.unwrap_or(Err(ReadRefused::Fault))
+        self.ask_reader(|reply| ToReader::Older { room, before, limit, reply }).await
     }
 
     /// The room's records before `before`, one page of the newest.
     pub async fn past(&self, room: RoomId, before: Position) -> Result<BackPage<Arc<Record>>, ReadRefused> {
-        let (reply, answer) = oneshot::channel();
-        let job = ToReader::Past { room, before, reply };
-        self.readers().ok_or(ReadRefused::Fault)?.send(job).map_err(|Full(_)| ReadRefused::Busy(OVERLOADED))?;
-        answer.await.unwrap_or(Err(ReadRefused::Fault))
+        self.ask_reader(|reply| ToReader::Past { room, before, reply }).await
     }
 
     /// Operators' changes before a position, as many as one page's time finds.
     pub async fn audit(&self, asked: AuditAsked) -> Result<BackPage<Audited>, ReadRefused> {
-        let (reply, answer) = oneshot::channel();
-        let job = ToReader::Audit { asked, reply };
-        self.readers().ok_or(ReadRefused::Fault)?.send(job).map_err(|Full(_)| ReadRefused::Busy(OVERLOADED))?;
-        answer.await.unwrap_or(Err(ReadRefused::Fault))
+        self.ask_reader(|reply| ToReader::Audit { asked, reply }).await
     }
 
     /// The room's records after `after`, one page.
     pub async fn export(&self, room: RoomId, after: Position) -> Result<ExportPage, ReadRefused> {
+        self.ask_reader(|reply| ToReader::Export { room, after, reply }).await
+    }
+
+    /// Errors: `Fault` when there is no owner here, or it ended before it answered.
+    async fn ask_owner<T>(&self, question: impl FnOnce(oneshot::Sender<T>) -> ToOwner) -> Result<T, ReadRefused> {
         let (reply, answer) = oneshot::channel();
-        let job = ToReader::Export { room, after, reply };
-        self.readers().ok_or(ReadRefused::Fault)?.send(job).map_err(|Full(_)| ReadRefused::Busy(OVERLOADED))?;
+        self.owner().ok_or(ReadRefused::Fault)?.send_link(question(reply));
+        answer.await.map_err(|_| ReadRefused::Fault)
+    }
+
+    /// Errors: as of [`ShardHandle::ask_owner`], of the readers; `Busy` when as many jobs wait as may.
+    async fn ask_reader<T>(
+        &self,
+        job: impl FnOnce(oneshot::Sender<Result<T, ReadRefused>>) -> ToReader,
+    ) -> Result<T, ReadRefused> {
+        let (reply, answer) = oneshot::channel();
+        let readers = self.readers().ok_or(ReadRefused::Fault)?;
+        readers.send(job(reply)).map_err(|Full(_)| ReadRefused::Busy(OVERLOADED))?;
         answer.await.unwrap_or(Err(ReadRefused::Fault))
     }
 }
