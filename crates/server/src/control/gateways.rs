@@ -64,12 +64,11 @@ pub async fn admission(State(control): State<Shared>, ask: Ask) -> Result<Respon
 /// admission call.
 pub async fn drain(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
     let (by, mut fields) = begin(&control, &ask)?;
-    let rule = "must be a whole number from 0 to 3600";
-    let seconds = fields.need("seconds", rule, |v| v.as_u64().filter(|n| *n <= 3_600));
+    let seconds = fields.need_within("seconds", 0..=3_600);
     let why = justification(&mut fields)?;
     let seconds = seconds.expect("checked");
     let change = control.record(by, "drain", ask.param("gateway"), &why, json!({"seconds": seconds}))?;
-    control.carry_out(&ask, Order { what: Ordered::Drain(Duration::from_secs(seconds)), change })
+    control.carry_out(&ask, Order { what: Ordered::Drain(Duration::from_secs(seconds.into())), change })
 }
 
 /// `POST …/shedding {cap?, seconds?, expected_seconds?, justification}`: a cap lower than the shedder's own, for at most a quarter

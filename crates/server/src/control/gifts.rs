@@ -152,10 +152,7 @@ fn read(fields: &mut Fields<'_>) -> Result<(UserId, Gift), Problem> {
     let user = user.and_then(|user| read_user(fields, user));
     let line = "must be 1 to 32 characters on one line, at most 64 bytes";
     let item = fields.need("item", line, |v| v.as_str().and_then(auth::display_name));
-    let rule = format!("must be a whole number from 1 to {GIFT_COUNT_MAX}");
-    let count = fields.get("count", &rule, |v| {
-        v.as_u64().and_then(|n| u32::try_from(n).ok()).filter(|n| (1..=GIFT_COUNT_MAX).contains(n))
-    });
+    let count = fields.within("count", 1..=GIFT_COUNT_MAX);
     let rule = format!("must be a whole number from 0 to {GIFT_MICROS_MAX}: millionths of the currency, of all items");
     let amount_micros = fields.need("amount_micros", &rule, |v| v.as_u64().filter(|n| *n <= GIFT_MICROS_MAX));
     let rule = format!("must be 1 to {CURRENCY_BYTES_MAX} of A-Z a-z 0-9 _ -");

@@ -23,9 +23,7 @@ pub async fn post(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
     let identity = who.expect("nobody else may like");
     let mut fields = ask.object()?;
     let kind = fields.get("kind", LikeKind::RULE, |v| v.as_str().and_then(LikeKind::parse));
-    let n = fields.need("n", "must be a whole number from 1 to 50", |v| {
-        v.as_u64().and_then(|n| u32::try_from(n).ok()).filter(|n| (1..=PER_OP_MAX).contains(n))
-    });
+    let n = fields.need_within("n", 1..=PER_OP_MAX);
     fields.check(ErrorCode::BadRequest)?;
     let (kind, n) = (kind.unwrap_or_else(LikeKind::plain), n.expect("checked"));
     let like = Like { room: &room, kind: &kind, user: &identity.user, n };
