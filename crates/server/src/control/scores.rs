@@ -39,11 +39,7 @@ pub async fn post(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
     }
     let source = identify(&control, &ask)?;
     let mut score = read(&mut ask.object()?)?;
-    if let Source::Provider(provider) = &source
-        && *provider != score.provider.as_str()
-    {
-        return Err(refused("the body names another provider"));
-    }
+    source.speaks_for(&score.provider)?;
     // Whatever becomes of what it says.
     control.feeds.hear(&score.provider);
     score.room = bound_room(&control, &ask)?;
@@ -86,9 +82,7 @@ pub async fn heartbeat(State(control): State<Shared>, ask: Ask) -> Result<Respon
     let provider = fields.need("provider", Key::RULE, |v| v.as_str().and_then(Key::parse));
     fields.check(ErrorCode::BadField)?;
     let provider = provider.expect("checked");
-    if matches!(&source, Source::Provider(signed) if *signed != provider.as_str()) {
-        return Err(refused("the body names another provider"));
-    }
+    source.speaks_for(&provider)?;
     control.feeds.hear(&provider);
     let stale_after = control.deps.config.feeds.stale_after.map(|limit| limit.as_millis() as u64);
     Ok(answer_json(StatusCode::OK, &json!({"provider": provider.as_str(), "stale_after_ms": stale_after})))
@@ -99,6 +93,16 @@ enum Source {
     Provider(String),
     /// A bearer of role `backend`, development mode only; exempt of rates.
     Backend,
+}
+
+impl Source {
+    /// Errors: it is another provider than the body names.
+    fn speaks_for(&self, named: &Key) -> Result<(), Problem> {
+        match self {
+            Source::Provider(signed) if *signed != named.as_str() => Err(refused("the body names another provider")),
+            Source::Provider(_) | Source::Backend => Ok(()),
+        }
+    }
 }
 
 fn identify(control: &Control, ask: &Ask) -> Result<Source, Problem> {
