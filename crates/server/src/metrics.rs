@@ -80,26 +80,6 @@ pub enum Refused {
     Sockets,
 }
 
-/// Where a banner is dropped on its way to viewers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BannerHop {
-    /// A worker's queue was full.
-    Queue,
-    /// It was over before its turn of one a second.
-    Turn,
-}
-
-impl BannerHop {
-    pub const ALL: [BannerHop; 2] = [BannerHop::Queue, BannerHop::Turn];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            BannerHop::Queue => "queue",
-            BannerHop::Turn => "turn",
-        }
-    }
-}
-
 impl Refused {
     pub const ALL: [Refused; 9] = [
         Refused::Rate,
@@ -124,6 +104,26 @@ impl Refused {
             Refused::Room => "room",
             Refused::Cost => "cost",
             Refused::Sockets => "sockets",
+        }
+    }
+}
+
+/// Where a banner is dropped on its way to viewers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BannerHop {
+    /// A worker's queue was full.
+    Queue,
+    /// It was over before its turn of one a second.
+    Turn,
+}
+
+impl BannerHop {
+    pub const ALL: [BannerHop; 2] = [BannerHop::Queue, BannerHop::Turn];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            BannerHop::Queue => "queue",
+            BannerHop::Turn => "turn",
         }
     }
 }
