@@ -19,16 +19,11 @@ use crate::link::{MatchDetail, Which};
 /// A provider is called silent, and back, this much late at most.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-pub struct Feeds {
-    watch: Mutex<Watch>,
-    /// What the shard was told last.
-    told: Mutex<Arc<[Silence]>>,
-}
+pub struct Feeds(Mutex<Watch>);
 
 impl Feeds {
     pub fn new(settings: Settings) -> Feeds {
-        let watch = Watch::new(settings, clock::mono(), clock::wall());
-        Feeds { watch: Mutex::new(watch), told: Mutex::default() }
+        Feeds(Mutex::new(Watch::new(settings, clock::mono(), clock::wall())))
     }
 
     /// A provider has signed something.
@@ -37,33 +32,21 @@ impl Feeds {
     }
 
     pub fn watch(&self) -> MutexGuard<'_, Watch> {
-        self.watch.lock().expect("no holder of this lock can panic")
+        self.0.lock().expect("no holder of this lock can panic")
     }
 
-    /// Holds the matches against what was heard. What is to be told, where that is new.
-    fn look(&self, matches: &[Fed]) -> Option<Arc<[Silence]>> {
+    /// Holds the matches against what was heard: what rooms are to be told now.
+    fn look(&self, matches: &[Fed]) -> Vec<Silence> {
         let mut watch = self.watch();
         watch.look(matches, clock::mono(), clock::wall());
-        let now = watch.told();
-        drop(watch);
-        let mut told = self.told.lock().expect("no holder of this lock can panic");
-        if **told == *now {
-            return None;
-        }
-        for silence in now.iter().filter(|silence| !told.contains(silence)) {
-            let (match_id, provider, room) = (&silence.match_id, &silence.provider, &silence.room);
-            match silence.ended {
-                false => tracing::warn!(%match_id, %provider, %room, "nothing comes from a match's primary provider"),
-                true => tracing::info!(%match_id, %provider, %room, "a match's primary provider is back"),
-            }
-        }
-        *told = now.into();
-        Some(told.clone())
+        watch.told()
     }
 }
 
 /// Looks once a second, for as long as the role is there.
 pub async fn watch(control: Weak<Control>) {
+    // What the shard was told last.
+    let mut told: Arc<[Silence]> = Arc::default();
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -71,8 +54,22 @@ pub async fn watch(control: Weak<Control>) {
         let Some(control) = control.upgrade() else { return };
         let Ok(matches) = control.deps.shard.matches(Which::Fed).await else { continue };
         let fed: Vec<Fed> = matches.iter().filter_map(fed).collect();
-        if let Some(told) = control.feeds.look(&fed) {
-            control.deps.shard.tell_silent(told);
+        let now = control.feeds.look(&fed);
+        if *told != *now {
+            log_news(&told, &now);
+            told = now.into();
+            control.deps.shard.tell_silent(told.clone());
+        }
+    }
+}
+
+/// Both are in order.
+fn log_news(before: &[Silence], now: &[Silence]) {
+    for silence in now.iter().filter(|silence| before.binary_search(silence).is_err()) {
+        let (match_id, provider, room) = (&silence.match_id, &silence.provider, &silence.room);
+        match silence.ended {
+            false => tracing::warn!(%match_id, %provider, %room, "nothing comes from a match's primary provider"),
+            true => tracing::info!(%match_id, %provider, %room, "a match's primary provider is back"),
         }
     }
 }
