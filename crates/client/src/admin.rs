@@ -311,15 +311,7 @@ impl Admin {
         mut body: Map<String, Value>,
         confirmed: Option<(&str, &str)>,
     ) -> Result<Value, NotDone> {
-        let Some((confirm, why)) = confirmed else {
-            if self.is_dry {
-                return Ok(json!({"dry_run": true, "method": method, "path": path, "body": body}));
-            }
-            let body = serde_json::to_vec(&body).expect("a map of values serialises");
-            let reply = self.http.call(method, path, &[], Some(&body)).await?;
-            answered(&reply)?;
-            return Ok(reply.json()?);
-        };
+        let Some((confirm, why)) = confirmed else { return self.send(method, path, &[], body).await };
         body.insert("confirm".to_owned(), json!(confirm));
         self.write(method, path, &[], body, why).await
     }
@@ -389,6 +381,17 @@ impl Admin {
             body.retain(|_, value| !value.is_null());
         }
         body.insert("justification".to_owned(), json!(why));
+        self.send(method, path, headers, body).await
+    }
+
+    /// The call as it is; where nothing may change, what it would be.
+    async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Map<String, Value>,
+    ) -> Result<Value, NotDone> {
         if self.is_dry {
             return Ok(json!({"dry_run": true, "method": method, "path": path, "body": body}));
         }
