@@ -18,7 +18,7 @@ use grandstand_client::admin::{Admin, AuditAsked, NotDone, RoomsAsked};
 use grandstand_client::http::Http;
 use grandstand_client::tls::Trust;
 use grandstand_client::{Endpoint, Fault};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use terminal::{Declined, Terminal};
 
 #[derive(clap::Args)]
@@ -354,15 +354,10 @@ async fn perform(args: &Args) -> Result<()> {
     match &args.what {
         What::Rooms { q, order, limit } => {
             let rooms = rooms(&admin, q.clone(), *order == Order::Viewers, *limit as usize).await?;
-            if args.json {
-                println!("{}", Value::Object(Map::from_iter([("rooms".to_owned(), rooms.into())])))
-            } else {
-                show::rooms(&rooms)
-            }
+            terminal.show(&json!({"rooms": rooms}), show::rooms);
         }
         What::Room { what: RoomWhat::Get { room } } => {
-            let settings = admin.room(room).await?;
-            if args.json { println!("{settings}") } else { show::settings(&settings) }
+            terminal.show(&admin.room(room).await?, show::settings);
         }
         What::Room { what: RoomWhat::Put { room, set, file, if_version } } => {
             let why = why()?;
@@ -370,8 +365,7 @@ async fn perform(args: &Args) -> Result<()> {
                 Some(file) => settings_of(file)?,
                 None => set.iter().cloned().collect(),
             };
-            let answer = admin.put_room(room, change, *if_version, why).await?;
-            if args.json { println!("{answer}") } else { show::settings(&answer) }
+            terminal.show(&admin.put_room(room, change, *if_version, why).await?, show::settings);
         }
         What::SlowMode { room, seconds, lasts } => {
             let lasts = lasts.map(|d| d.as_millis() as u64);
@@ -381,8 +375,7 @@ async fn perform(args: &Args) -> Result<()> {
         What::Moderate(what) => moderate::perform(what, &terminal).await?,
         What::Site(what) => site::perform(what, &terminal).await?,
         What::Banner { what: BannerWhat::List } => {
-            let answer = admin.banners().await?;
-            if args.json { println!("{answer}") } else { show::banners(&answer) }
+            terminal.show(&admin.banners().await?, show::banners);
         }
         What::Banner { what: BannerWhat::Put { text, lasts, room } } => {
             let answer = admin.banner(text, lasts.map(|d| d.as_secs()), room.as_deref(), why()?).await?;
@@ -392,8 +385,7 @@ async fn perform(args: &Args) -> Result<()> {
             done("the banner is ended", &admin.end_banner(banner_id, why()?).await?);
         }
         What::Gateways => {
-            let answer = admin.gateways().await?;
-            if args.json { println!("{answer}") } else { show::gateways(&answer) }
+            terminal.show(&admin.gateways().await?, show::gateways);
         }
         What::Admission { gateway, rate, burst } => {
             let answer = admin.admission(gateway, *rate, *burst, why()?).await?;
@@ -423,25 +415,18 @@ async fn perform(args: &Args) -> Result<()> {
             }
         }
         What::Providers => {
-            let answer = admin.providers().await?;
-            if args.json { println!("{answer}") } else { show::providers(&answer) }
+            terminal.show(&admin.providers().await?, show::providers);
         }
         What::Matches => {
             let matches = matches(&admin).await?;
-            if args.json {
-                println!("{}", Value::Object(Map::from_iter([("matches".to_owned(), matches.into())])))
-            } else {
-                show::matches(&matches)
-            }
+            terminal.show(&json!({"matches": matches}), show::matches);
         }
         What::Match { id, what } => match what {
             MatchWhat::Providers => {
-                let answer = admin.match_providers(id).await?;
-                if args.json { println!("{answer}") } else { show::match_providers(&answer) }
+                terminal.show(&admin.match_providers(id).await?, show::match_providers);
             }
             MatchWhat::Scores { limit } => {
-                let answer = scores(&admin, id, *limit as usize).await?;
-                if args.json { println!("{answer}") } else { show::scores(&answer) }
+                terminal.show(&scores(&admin, id, *limit as usize).await?, show::scores);
             }
             MatchWhat::Set { primary, stand_by, confirm } => {
                 let ask = async |confirmed: Option<(&str, &str)>| {
@@ -455,7 +440,7 @@ async fn perform(args: &Args) -> Result<()> {
                     body.extend(value.as_ref().map(|value| (name.to_owned(), value.clone().into())));
                 }
                 if let Some((home, away)) = score {
-                    body.insert("score".to_owned(), serde_json::json!({"home": home, "away": away}));
+                    body.insert("score".to_owned(), json!({"home": home, "away": away}));
                 }
                 let ask = async |confirmed: Option<(&str, &str)>| admin.type_score(id, body.clone(), confirmed).await;
                 in_two_steps(&terminal, confirm, &format!("it is told to the viewers of {id}"), ask).await?;
@@ -472,19 +457,11 @@ async fn perform(args: &Args) -> Result<()> {
             let asked =
                 AuditAsked { room, operator, action, from: from.clone(), to: to.clone(), ..AuditAsked::default() };
             let rows = audit(&admin, asked, *limit as usize).await?;
-            if args.json {
-                println!("{}", Value::Object(Map::from_iter([("audit".to_owned(), rows.into())])))
-            } else {
-                show::audit(&rows)
-            }
+            terminal.show(&json!({"audit": rows}), show::audit);
         }
         What::History { room, user, limit } => {
             let events = history(&admin, room, user, *limit as usize).await?;
-            if args.json {
-                println!("{}", Value::Object(Map::from_iter([("events".to_owned(), events.into())])))
-            } else {
-                show::history(&events)
-            }
+            terminal.show(&json!({"events": events}), show::history);
         }
         What::Export { room, from, to, include, output } => {
             let ids = (*from, *to);

@@ -2,11 +2,7 @@
 
 use serde_json::Value;
 
-use super::show::{cell, plain, table};
-
-fn rows(answer: &Value, of: &str, row: impl Fn(&Value) -> Vec<String>) -> Vec<Vec<String>> {
-    answer[of].as_array().into_iter().flatten().map(row).collect()
-}
+use super::show::{cell, plain, rows, table};
 
 fn until(value: &Value) -> String {
     if value.is_null() { "for good".to_owned() } else { cell(value) }

@@ -43,7 +43,12 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) {
     rows.iter().for_each(|row| print(row.iter().map(String::as_str).collect()));
 }
 
-pub fn rooms(rooms: &[Value]) {
+/// A list of the answer, a row each.
+pub fn rows(answer: &Value, of: &str, row: impl Fn(&Value) -> Vec<String>) -> Vec<Vec<String>> {
+    answer[of].as_array().into_iter().flatten().map(row).collect()
+}
+
+pub fn rooms(answer: &Value) {
     let row = |room: &Value| {
         let counted = |name: &str| cell(&room["counters"][name]);
         let slow = match room["slow_mode_seconds"].as_u64() {
@@ -61,8 +66,8 @@ pub fn rooms(rooms: &[Value]) {
             cell(&room["title"]),
         ]
     };
-    let rows: Vec<Vec<String>> = rooms.iter().map(row).collect();
-    table(&["ROOM", "STATE", "VIEWERS", "COMMENTS", "SKIPPED", "SAMPLED", "SLOW", "TITLE"], &rows);
+    let head = ["ROOM", "STATE", "VIEWERS", "COMMENTS", "SKIPPED", "SAMPLED", "SLOW", "TITLE"];
+    table(&head, &rows(answer, "rooms", row));
 }
 
 pub fn settings(settings: &Value) {
@@ -107,8 +112,7 @@ pub fn done(what: &str, answer: &Value) {
 pub fn banners(answer: &Value) {
     let row =
         |b: &Value| vec![cell(&b["banner_id"]), cell(&b["until_ts"]), cell(&b["source_room_id"]), cell(&b["body"])];
-    let rows: Vec<Vec<String>> = answer["banners"].as_array().into_iter().flatten().map(row).collect();
-    table(&["BANNER", "UNTIL", "ROOM", "TEXT"], &rows);
+    table(&["BANNER", "UNTIL", "ROOM", "TEXT"], &rows(answer, "banners", row));
 }
 
 pub fn gateways(answer: &Value) {
@@ -131,7 +135,7 @@ pub fn gateways(answer: &Value) {
             drain,
         ]
     };
-    let mut rows: Vec<Vec<String>> = answer["gateways"].as_array().into_iter().flatten().map(row).collect();
+    let mut rows = rows(answer, "gateways", row);
     if let Some(all) = answer.get("all") {
         rows.push(vec!["all".into(), "-".into(), "-".into(), "-".into(), rate(&all["admission"]), "-".into()]);
     }
@@ -159,44 +163,44 @@ pub fn providers(answer: &Value) {
             names(&p["stand_by_of"]),
         ]
     };
-    let rows: Vec<Vec<String>> = answer["providers"].as_array().into_iter().flatten().map(row).collect();
-    table(&["PROVIDER", "KEYS", "HEARD", "PRIMARY OF", "STANDS BY FOR"], &rows);
+    table(&["PROVIDER", "KEYS", "HEARD", "PRIMARY OF", "STANDS BY FOR"], &rows(answer, "providers", row));
 }
 
-pub fn matches(matches: &[Value]) {
-    let row = |m: &Value| {
-        let rooms = m["rooms"].as_array().into_iter().flatten();
-        let rooms: Vec<String> = rooms.map(|r| format!("{} ({})", cell(&r["room_id"]), cell(&r["state"]))).collect();
-        let state = match (&m["silent_since_ts"], &m["differs_since_ts"]) {
-            (Value::Null, Value::Null) => String::new(),
-            (Value::Null, since) => format!("differ since {}", cell(since)),
-            (since, _) => format!("silent since {}", cell(since)),
-        };
-        vec![
-            cell(&m["match_id"]),
-            goals(&m["current"]["score"]),
-            cell(&m["primary"]),
-            cell(&m["stand_by"]),
-            rooms.join(" "),
-            state,
-        ]
+const MATCH: [&str; 6] = ["MATCH", "SCORE", "PRIMARY", "STAND-BY", "ROOMS", "STATE"];
+
+fn one_match(m: &Value) -> Vec<String> {
+    let rooms = m["rooms"].as_array().into_iter().flatten();
+    let rooms: Vec<String> = rooms.map(|r| format!("{} ({})", cell(&r["room_id"]), cell(&r["state"]))).collect();
+    let state = match (&m["silent_since_ts"], &m["differs_since_ts"]) {
+        (Value::Null, Value::Null) => String::new(),
+        (Value::Null, since) => format!("differ since {}", cell(since)),
+        (since, _) => format!("silent since {}", cell(since)),
     };
-    let rows: Vec<Vec<String>> = matches.iter().map(row).collect();
-    table(&["MATCH", "SCORE", "PRIMARY", "STAND-BY", "ROOMS", "STATE"], &rows);
+    vec![
+        cell(&m["match_id"]),
+        goals(&m["current"]["score"]),
+        cell(&m["primary"]),
+        cell(&m["stand_by"]),
+        rooms.join(" "),
+        state,
+    ]
+}
+
+pub fn matches(answer: &Value) {
+    table(&MATCH, &rows(answer, "matches", one_match));
 }
 
 pub fn match_providers(answer: &Value) {
-    matches(std::slice::from_ref(answer));
+    table(&MATCH, &[one_match(answer)]);
     println!();
     let row = |p: &Value| {
         let shown = if p["shown"] == true { "shown" } else { "" };
         vec![cell(&p["provider"]), shown.to_owned(), goals(&p["score"]), cell(&p["events"]), cell(&p["heard_ts"])]
     };
-    let rows: Vec<Vec<String>> = answer["providers"].as_array().into_iter().flatten().map(row).collect();
-    table(&["PROVIDER", "", "SCORE", "EVENTS", "HEARD"], &rows);
+    table(&["PROVIDER", "", "SCORE", "EVENTS", "HEARD"], &rows(answer, "providers", row));
 }
 
-fn events(events: &Value) {
+fn events(answer: &Value, of: &str) {
     let row = |e: &Value| {
         let past = if e["historical"] == true { "past" } else { "" };
         vec![
@@ -210,13 +214,12 @@ fn events(events: &Value) {
             past.to_owned(),
         ]
     };
-    let rows: Vec<Vec<String>> = events.as_array().into_iter().flatten().map(row).collect();
-    table(&["KEY", "REVISION", "KIND", "STATE", "SCORE", "MINUTE", "PROVIDER", ""], &rows);
+    table(&["KEY", "REVISION", "KIND", "STATE", "SCORE", "MINUTE", "PROVIDER", ""], &rows(answer, of, row));
 }
 
 pub fn scores(answer: &Value) {
     println!("shown: {}", goals(&answer["current"]["score"]));
-    events(&answer["shown"]);
+    events(answer, "shown");
     println!();
     let row = |r: &Value| match r["type"].as_str() {
         Some("feed") => {
@@ -232,14 +235,13 @@ pub fn scores(answer: &Value) {
             vec![cell(&r["ts"]), cell(&r["event_id"]), shown.to_owned(), of, what]
         }
     };
-    let rows: Vec<Vec<String>> = answer["revisions"].as_array().into_iter().flatten().map(row).collect();
-    table(&["WHEN", "EVENT", "", "WHOSE", "WHAT"], &rows);
+    table(&["WHEN", "EVENT", "", "WHOSE", "WHAT"], &rows(answer, "revisions", row));
 }
 
 /// What a change would tell viewers.
 pub fn preview(answer: &Value, at_once: bool) {
     match answer["changes"].as_array().is_some_and(|changes| !changes.is_empty()) {
-        true => events(&answer["changes"]),
+        true => events(answer, "changes"),
         false => println!("viewers are told nothing"),
     }
     println!("the score is {}, and would be {}", goals(&answer["score_now"]), goals(&answer["score_then"]));
@@ -248,15 +250,14 @@ pub fn preview(answer: &Value, at_once: bool) {
     }
 }
 
-pub fn audit(rows: &[Value]) {
+pub fn audit(answer: &Value) {
     let row = |r: &Value| {
         let place = if r["room_id"].is_null() { &r["target"] } else { &r["room_id"] };
         let changed: Vec<String> = r["changes"].as_array().into_iter().flatten().filter_map(change).collect();
         let what = if r["given"].is_null() { changed.join("; ") } else { cell(&r["given"]) };
         vec![cell(&r["ts"]), cell(&r["operator"]), cell(&r["action"]), cell(place), what, cell(&r["justification"])]
     };
-    let rows: Vec<Vec<String>> = rows.iter().map(row).collect();
-    table(&["WHEN", "OPERATOR", "ACTION", "WHERE", "WHAT", "WHY"], &rows);
+    table(&["WHEN", "OPERATOR", "ACTION", "WHERE", "WHAT", "WHY"], &rows(answer, "audit", row));
 }
 
 /// A record that an operator's change wrote; `None` where its audit says it all.
@@ -284,7 +285,7 @@ fn change(record: &Value) -> Option<String> {
     }
 }
 
-pub fn history(events: &[Value]) {
+pub fn history(answer: &Value) {
     let row = |e: &Value| {
         let what = match e["type"].as_str().unwrap_or_default() {
             "comment" => cell(&e["body"]),
@@ -295,8 +296,7 @@ pub fn history(events: &[Value]) {
         let mark = if e["retracted"] == true { "retracted" } else { "" };
         vec![cell(&e["ts"]), cell(&e["event_id"]), cell(&e["type"]), mark.to_owned(), what]
     };
-    let rows: Vec<Vec<String>> = events.iter().map(row).collect();
-    table(&["WHEN", "EVENT", "TYPE", "MARK", "WHAT"], &rows);
+    table(&["WHEN", "EVENT", "TYPE", "MARK", "WHAT"], &rows(answer, "events", row));
 }
 
 #[cfg(test)]
