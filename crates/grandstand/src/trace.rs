@@ -131,18 +131,13 @@ pub enum Deed {
         member: &'static str,
         value: serde_json::Value,
     },
-    Hold(Hold),
+    /// What was held for review; [`HELD_TEXT`] where the recording does not say what it was.
+    Hold(Comment),
     /// A word on what was held under this id.
     Decide {
         id: String,
         approve: bool,
     },
-}
-
-/// A comment that was held for review; [`HELD_TEXT`] where the recording does not say what it was.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Hold {
-    pub said: Comment,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]

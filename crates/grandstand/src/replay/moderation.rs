@@ -167,7 +167,7 @@ impl Desk {
             Deed::Put { member, value } => {
                 self.ask("setting", "PUT", "", json!({member: value})).await?;
             }
-            Deed::Hold(hold) if self.holds => self.hold(file, key, hold.said).await?,
+            Deed::Hold(said) if self.holds => self.hold(file, key, said).await?,
             Deed::Hold(_) => *account.not_published.entry(HOLDS_NOTHING.to_owned()).or_default() += 1,
             Deed::Decide { id, approve } => self.decide(file, id, approve).await?,
         }

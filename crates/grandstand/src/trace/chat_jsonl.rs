@@ -7,8 +7,8 @@
 use serde_json::Value;
 
 use super::{
-    Author, Comment, Deed, Format, Gift, HELD_TEXT, Hold, MALFORMED, NO_TEXT, Order, Rows, SUPERCHAT, Trace, author,
-    lines, money,
+    Author, Comment, Deed, Format, Gift, HELD_TEXT, MALFORMED, NO_TEXT, Order, Rows, SUPERCHAT, Trace, author, lines,
+    money,
 };
 
 pub(super) fn read(bytes: &[u8], format: Format) -> Trace {
@@ -49,7 +49,7 @@ fn downloader_row(rows: &mut Rows, row: &Value) {
     if kind == "placeholder_item" {
         let by = author("yt", None, None, Vec::new(), rows.entry());
         let said = Comment { author: by, text: HELD_TEXT.to_owned(), id: text_of("id").map(str::to_owned) };
-        return rows.deed(time_of(row), Deed::Hold(Hold { said }));
+        return rows.deed(time_of(row), Deed::Hold(said));
     }
     let at_us = time_of(row);
     let Some(text) = text_of("message") else {
@@ -149,9 +149,7 @@ mod tests {
             .iter()
             .filter_map(|s| if let Act::Moderate(deed) = &s.act { Some(deed) } else { None })
             .collect();
-        assert!(
-            matches!(deeds[..], [Deed::Hold(held), Deed::Retract(id)] if held.said.text == HELD_TEXT && id == "a2")
-        );
+        assert!(matches!(deeds[..], [Deed::Hold(held), Deed::Retract(id)] if held.text == HELD_TEXT && id == "a2"));
     }
 
     #[test]

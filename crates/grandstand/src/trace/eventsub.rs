@@ -6,7 +6,7 @@
 use grandstand_wire::stamp;
 use serde_json::Value;
 
-use super::{Author, Comment, Deed, Format, Hold, MALFORMED, Order, Rows, Trace, author, lines};
+use super::{Author, Comment, Deed, Format, MALFORMED, Order, Rows, Trace, author, lines};
 
 /// A time-out of which the recording does not say when it began.
 const TIMEOUT_SECONDS: u64 = 600;
@@ -90,7 +90,7 @@ fn hold(rows: &mut Rows, event: &Value) {
         return rows.skip(MALFORMED);
     };
     let said = Comment { author: by(rows, event), text: text.to_owned(), id: Some(id.to_owned()) };
-    rows.deed(None, Deed::Hold(Hold { said }));
+    rows.deed(None, Deed::Hold(said));
 }
 
 fn by(rows: &Rows, event: &Value) -> Author {
@@ -112,9 +112,7 @@ mod tests {
             .filter_map(|s| if let Act::Moderate(deed) = &s.act { Some(deed) } else { None })
             .collect();
         assert_eq!(deeds.len(), 9);
-        assert!(
-            matches!(deeds[0], Deed::Hold(hold) if hold.said.text == "rude word" && hold.said.author.id == "twitch:7")
-        );
+        assert!(matches!(deeds[0], Deed::Hold(held) if held.text == "rude word" && held.author.id == "twitch:7"));
         assert_eq!(*deeds[1], Deed::Decide { id: "m-1".into(), approve: true });
         assert_eq!(*deeds[2], Deed::Ban { user: "twitch:8".into(), seconds: None });
         assert_eq!(*deeds[3], Deed::Ban { user: "twitch:8".into(), seconds: Some(600) });
