@@ -78,7 +78,6 @@ pub(super) struct Desk {
     /// What it said itself, where that was answered with an event.
     answers: Vec<Answered>,
     approved: BTreeSet<u64>,
-    n_deeds: u64,
     account: ModerationAccount,
 }
 
@@ -114,14 +113,14 @@ impl Desk {
             unbans: BTreeSet::new(),
             answers: Vec::new(),
             approved: BTreeSet::new(),
-            n_deeds: 0,
             account: ModerationAccount::default(),
         })
     }
 
-    /// Deeds so far, those that say something excepted: they are comments.
+    /// Deeds so far, by the account of them; those that say something are comments.
     pub fn n_deeds(&self) -> u64 {
-        self.n_deeds
+        let ModerationAccount { asked, refused, met_nothing, .. } = &self.account;
+        asked.values().sum::<u64>() + refused.values().sum::<u64>() + met_nothing.values().sum::<u64>()
     }
 
     /// Whether a deed is something said, in a room like this.
@@ -135,7 +134,6 @@ impl Desk {
 
     /// `key`: for what it says. Everything before it in the recording is answered.
     pub async fn act(&mut self, file: usize, key: String, deed: Deed, account: &mut Account) -> Result<()> {
-        self.n_deeds += u64::from(!matches!(deed, Deed::Hold(_)));
         match deed {
             Deed::Retract(id) => {
                 let known = self.names.lock().expect("no holder of the lock can panic").get(&(file, id)).copied();
