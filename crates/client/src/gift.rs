@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::http::Http;
+use crate::http::{Http, Patience};
 use crate::{Fault, segment};
 
 /// One purchase. Its `gift_id` is the purchase's own and never changes.
@@ -43,26 +43,26 @@ pub enum Given {
 pub async fn post(http: &Http, room: &str, gift: &Gift, patience: Duration) -> Result<Given, Fault> {
     let target = format!("/v1/rooms/{}/gifts", segment(room));
     let body = serde_json::to_vec(gift).expect("text and numbers serialise");
-    let start = tokio::time::Instant::now();
-    loop {
+    let patience = Patience::of(patience);
+    let reply = loop {
         let reply = http.call("POST", &target, &[], Some(&body)).await?;
-        let answer = serde_json::from_slice::<Value>(&reply.body).unwrap_or(Value::Null);
-        match reply.status {
-            200 => {
-                let event_id = answer.get("event_id").and_then(Value::as_u64);
-                let duplicate = answer.get("duplicate").and_then(Value::as_bool).unwrap_or(false);
-                return Ok(Given::Logged { event_id, duplicate });
-            }
-            429 | 503 if start.elapsed() < patience => {
-                tokio::time::sleep(reply.retry_after().unwrap_or(Duration::from_millis(500))).await;
-            }
-            status => {
-                let code = answer.get("code").and_then(Value::as_str).unwrap_or("refused").to_owned();
-                let detail = ["detail", "message", "title"].iter().find_map(|k| answer.get(k)?.as_str());
-                return Ok(Given::Refused { status, code, message: detail.unwrap_or_default().to_owned() });
-            }
+        if !patience.again(&reply).await {
+            break reply;
         }
-    }
+    };
+    let answer = serde_json::from_slice::<Value>(&reply.body).unwrap_or(Value::Null);
+    Ok(match reply.status {
+        200 => {
+            let event_id = answer.get("event_id").and_then(Value::as_u64);
+            let duplicate = answer.get("duplicate").and_then(Value::as_bool).unwrap_or(false);
+            Given::Logged { event_id, duplicate }
+        }
+        status => {
+            let code = answer.get("code").and_then(Value::as_str).unwrap_or("refused").to_owned();
+            let detail = ["detail", "message", "title"].iter().find_map(|k| answer.get(k)?.as_str());
+            Given::Refused { status, code, message: detail.unwrap_or_default().to_owned() }
+        }
+    })
 }
 
 /// What gifts of one user and currency come to.

@@ -60,6 +60,31 @@ impl Reply {
     }
 }
 
+/// How long a caller goes on asking where it is asked for patience.
+pub struct Patience {
+    begun: tokio::time::Instant,
+    most: Duration,
+}
+
+impl Patience {
+    /// From now on.
+    pub fn of(most: Duration) -> Patience {
+        Patience { begun: tokio::time::Instant::now(), most }
+    }
+
+    /// Waits as long as the answer says, if the call is to be made again: on 429 and 503, and on a 202 that names a wait (no verdict
+    /// yet; the same key asks for it).
+    pub async fn again(&self, reply: &Reply) -> bool {
+        let wait = reply.retry_after();
+        let is_asked = matches!(reply.status, 429 | 503) || reply.status == 202 && wait.is_some();
+        if !is_asked || self.begun.elapsed() >= self.most {
+            return false;
+        }
+        tokio::time::sleep(wait.unwrap_or(Duration::from_millis(500))).await;
+        true
+    }
+}
+
 struct Connection {
     stream: Stream,
     input: Vec<u8>,
@@ -296,7 +321,9 @@ pub fn read_head(bytes: &[u8]) -> Result<Option<Head>, Fault> {
 mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-    use super::Http;
+    use std::time::Duration;
+
+    use super::{Http, Patience};
     use crate::Endpoint;
 
     async fn answered(answers: Vec<&'static str>) -> Http {
@@ -324,6 +351,19 @@ mod tests {
         assert_eq!(reply.json().unwrap()["a"], 1);
         let reply = http.get("/").await.unwrap();
         assert_eq!((reply.status, reply.retry_after().unwrap().as_secs()), (429, 3));
+    }
+
+    #[tokio::test]
+    async fn who_is_asked_for_patience_asks_again_and_in_the_end_no_more() {
+        let wait = "HTTP/1.1 503 No\r\nContent-Length: 20\r\nConnection: close\r\n\r\n{\"retry_after_ms\":1}";
+        let pending = "HTTP/1.1 202 Yes\r\nContent-Length: 20\r\nConnection: close\r\n\r\n{\"retry_after_ms\":1}";
+        let held = "HTTP/1.1 202 Yes\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
+        let http = answered(vec![wait, pending, held, wait]).await;
+        let (patience, none) = (Patience::of(Duration::from_secs(60)), Patience::of(Duration::ZERO));
+        for again in [true, true, false] {
+            assert_eq!(patience.again(&http.get("/").await.unwrap()).await, again);
+        }
+        assert!(!none.again(&http.get("/").await.unwrap()).await);
     }
 
     #[tokio::test]

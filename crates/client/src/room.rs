@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::http::Http;
+use crate::http::{Http, Patience};
 use crate::sign::Signer;
 use crate::{Fault, segment};
 
@@ -80,8 +80,8 @@ pub async fn post_score(
     const PATH: &str = "/v1/score-event";
     let body = serde_json::to_vec(event).expect("text and numbers serialise");
     let target = room.map_or_else(|| PATH.to_owned(), |room| format!("{PATH}?room={}", segment(room)));
-    let start = tokio::time::Instant::now();
-    loop {
+    let patience = Patience::of(patience);
+    let reply = loop {
         let signature;
         let mut headers = vec![("X-Provider-Id", event.provider.as_str())];
         if let Some(signer) = signer {
@@ -90,22 +90,22 @@ pub async fn post_score(
             headers.push(("X-Signature", &signature));
         }
         let reply = http.call("POST", &target, &headers, Some(&body)).await?;
-        let answer = serde_json::from_slice::<Value>(&reply.body).unwrap_or(Value::Null);
-        let event_id = answer.get("event_id").and_then(Value::as_u64);
-        match reply.status {
-            202 => {
-                let superseded = answer.get("superseded").and_then(Value::as_bool).unwrap_or(false);
-                return Ok(Posted::Accepted { event_id, superseded });
-            }
-            200 => return Ok(Posted::Repeated { event_id }),
-            429 | 503 if start.elapsed() < patience => {
-                tokio::time::sleep(reply.retry_after().unwrap_or(Duration::from_millis(500))).await;
-            }
-            status => {
-                let code = answer.get("code").and_then(Value::as_str).unwrap_or("refused").to_owned();
-                let detail = ["detail", "message", "title"].iter().find_map(|k| answer.get(k)?.as_str());
-                return Ok(Posted::Refused { status, code, message: detail.unwrap_or_default().to_owned() });
-            }
+        if !patience.again(&reply).await {
+            break reply;
         }
-    }
+    };
+    let answer = serde_json::from_slice::<Value>(&reply.body).unwrap_or(Value::Null);
+    let event_id = answer.get("event_id").and_then(Value::as_u64);
+    Ok(match reply.status {
+        202 => {
+            let superseded = answer.get("superseded").and_then(Value::as_bool).unwrap_or(false);
+            Posted::Accepted { event_id, superseded }
+        }
+        200 => Posted::Repeated { event_id },
+        status => {
+            let code = answer.get("code").and_then(Value::as_str).unwrap_or("refused").to_owned();
+            let detail = ["detail", "message", "title"].iter().find_map(|k| answer.get(k)?.as_str());
+            Posted::Refused { status, code, message: detail.unwrap_or_default().to_owned() }
+        }
+    })
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use grandstand_client::http::Http;
+use grandstand_client::http::{Http, Patience};
 use grandstand_client::segment;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -297,17 +297,12 @@ fn refusal(status: u16, answer: &Value) -> String {
 /// One call, made again while the server asks for patience.
 async fn call(http: &Http, method: &str, path: &str, body: &Value) -> Result<(u16, Value)> {
     let bytes = serde_json::to_vec(body).expect("a value serialises");
-    let start = Instant::now();
+    let patience = Patience::of(PATIENCE);
     loop {
         let reply = http.call(method, path, &[], Some(&bytes)).await?;
-        let answer = serde_json::from_slice::<Value>(&reply.body).unwrap_or(Value::Null);
-        // A verdict that is not there yet is asked for again under the same key.
-        let pending = (reply.status == 202).then(|| answer["retry_after_ms"].as_u64()).flatten();
-        let again = matches!(reply.status, 429 | 503) || pending.is_some();
-        if !again || start.elapsed() >= PATIENCE {
-            return Ok((reply.status, answer));
+        if !patience.again(&reply).await {
+            return Ok((reply.status, serde_json::from_slice(&reply.body).unwrap_or(Value::Null)));
         }
-        tokio::time::sleep(reply.retry_after().unwrap_or(std::time::Duration::from_millis(500))).await;
     }
 }
 
