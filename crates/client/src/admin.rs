@@ -6,9 +6,12 @@
 mod moderation;
 mod site;
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use serde_json::{Map, Value, json};
 
-use crate::http::{Http, Reply};
+use crate::http::{Http, Patience, Reply};
 use crate::{Fault, segment};
 pub use moderation::Ban;
 pub use site::Whose;
@@ -76,8 +79,9 @@ impl Problem {
 
 /// Calls of one operator.
 pub struct Admin {
-    http: Http,
+    http: Arc<Http>,
     is_dry: bool,
+    patience: Duration,
 }
 
 /// What of a room a retract takes back.
@@ -115,8 +119,13 @@ pub struct AuditAsked {
 
 impl Admin {
     /// `http` carries the operator's token.
-    pub fn new(http: Http) -> Admin {
-        Admin { http, is_dry: false }
+    pub fn new(http: impl Into<Arc<Http>>) -> Admin {
+        Admin { http: http.into(), is_dry: false, patience: Duration::ZERO }
+    }
+
+    /// Makes each change again while the server asks for patience, up to so long.
+    pub fn patient(self, patience: Duration) -> Admin {
+        Admin { patience, ..self }
     }
 
     /// Asks as ever and changes nothing: each change answers with the call that it would be,
@@ -396,7 +405,13 @@ impl Admin {
             return Ok(json!({"dry_run": true, "method": method, "path": path, "body": body}));
         }
         let body = serde_json::to_vec(&body).expect("a map of values serialises");
-        let reply = self.http.call(method, path, headers, Some(&body)).await?;
+        let patience = Patience::of(self.patience);
+        let reply = loop {
+            let reply = self.http.call(method, path, headers, Some(&body)).await?;
+            if !patience.again(&reply).await {
+                break reply;
+            }
+        };
         answered(&reply)?;
         Ok(reply.json()?)
     }

@@ -12,10 +12,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
+use grandstand_client::admin::{Admin, Ban, NotDone, Target};
 use grandstand_client::http::{Http, Patience};
 use grandstand_client::segment;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{Account, Answered, PATIENCE, What, reason};
 use crate::trace::{Comment, Deed};
@@ -48,6 +49,21 @@ pub(super) struct ModerationAccount {
 }
 
 impl ModerationAccount {
+    /// Counts a deed by what came of it. The answer, or `None` where it was refused.
+    fn take(&mut self, what: &'static str, done: Result<Value, NotDone>) -> Result<Option<Value>> {
+        match done {
+            Ok(answer) => {
+                *self.asked.entry(what).or_default() += 1;
+                Ok(Some(answer))
+            }
+            Err(NotDone::Refused(problem)) => {
+                *self.refused.entry(refusal(problem.status, &problem.document)).or_default() += 1;
+                Ok(None)
+            }
+            Err(NotDone::Fault(fault)) => Err(fault.into()),
+        }
+    }
+
     pub fn print(&self) {
         let line = |name: &str, n: u64, note: &str| println!("{name:<24} {n:>9}  {note}");
         line("moderation asked", self.asked.values().sum(), "");
@@ -63,6 +79,7 @@ impl ModerationAccount {
 
 /// Does what moderators did.
 pub(super) struct Desk {
+    admin: Admin,
     http: Arc<Http>,
     room: String,
     /// Begins the keys of what this run says.
@@ -90,18 +107,18 @@ pub(super) struct Closed {
     pub approved: BTreeSet<u64>,
 }
 
-enum Done {
-    Yes(Value),
-    Refused,
-}
-
 impl Desk {
     pub async fn open(http: Arc<Http>, room: &str, run: &str, names: Names) -> Result<Desk> {
-        let settings = http.get(&format!("/admin/rooms/{}", segment(room))).await?;
-        // Who may not read them may not decide about what is held either.
-        let settings = if settings.status == 200 { settings.json()? } else { Value::Null };
+        let admin = Admin::new(http.clone()).patient(PATIENCE);
+        let settings = match admin.room(room).await {
+            Ok(settings) => settings,
+            // Who may not read them may not decide about what is held either.
+            Err(NotDone::Refused(_)) => Value::Null,
+            Err(fault) => return Err(fault.into()),
+        };
         let judges = settings["moderation_policy"].as_str().is_some_and(|policy| policy.starts_with("pre-moderate"));
         Ok(Desk {
+            admin,
             http,
             room: room.to_owned(),
             run: run.to_owned(),
@@ -138,32 +155,29 @@ impl Desk {
             Deed::Retract(id) => {
                 let known = self.names.lock().expect("no holder of the lock can panic").get(&(file, id)).copied();
                 match known {
-                    Some(event) => self.retract(json!({"event_id": event})).await?,
+                    Some(event) => self.retract(Target::Event(event)).await?,
                     None => self.met_nothing("its comment is not shown"),
                 }
             }
-            Deed::RetractUser(user) => self.retract(json!({"user_id": user})).await?,
-            Deed::RetractAll => self.retract(json!({"all": true})).await?,
+            Deed::RetractUser(user) => self.retract(Target::User(user)).await?,
+            Deed::RetractAll => self.retract(Target::All).await?,
             Deed::Ban { user, seconds } => {
-                let mut body = json!({"user_id": user});
-                if let Some(seconds) = seconds {
-                    body["seconds"] = seconds.into();
-                }
-                if let Done::Yes(answer) = self.ask("ban", "POST", "/bans", body).await? {
-                    self.bans.extend(answer["event_id"].as_u64());
-                }
+                let ban = Ban { user: &user, seconds, ..Ban::default() };
+                let done = self.admin.ban(&self.room, &ban, WHY).await;
+                self.bans.extend(event_of(self.account.take("ban", done)?));
             }
             Deed::Unban(user) => {
-                let path = format!("/bans/{}", segment(&user));
-                if let Done::Yes(answer) = self.ask("unban", "DELETE", &path, json!({})).await? {
-                    self.unbans.extend(answer["event_id"].as_u64());
-                }
+                let done = self.admin.unban(&self.room, &user, WHY).await;
+                self.unbans.extend(event_of(self.account.take("unban", done)?));
             }
             Deed::SlowMode(seconds) => {
-                self.ask("slow mode", "POST", "/slow-mode", json!({"seconds": seconds})).await?;
+                let done = self.admin.slow_mode(&self.room, seconds, None, WHY).await;
+                self.account.take("slow mode", done)?;
             }
             Deed::Put { member, value } => {
-                self.ask("setting", "PUT", "", json!({member: value})).await?;
+                let change = Map::from_iter([(member.to_owned(), value)]);
+                let done = self.admin.put_room(&self.room, change, None, WHY).await;
+                self.account.take("setting", done)?;
             }
             Deed::Hold(said) if self.holds => self.hold(file, key, said).await?,
             Deed::Hold(_) => *account.not_published.entry(HOLDS_NOTHING.to_owned()).or_default() += 1,
@@ -176,10 +190,9 @@ impl Desk {
         *self.account.met_nothing.entry(why).or_default() += 1;
     }
 
-    async fn retract(&mut self, target: Value) -> Result<()> {
-        if let Done::Yes(answer) = self.ask("retract", "POST", "/retract", target).await? {
-            self.retracts.extend(answer["event_id"].as_u64());
-        }
+    async fn retract(&mut self, target: Target) -> Result<()> {
+        let done = self.admin.retract(&self.room, &target, None, WHY).await;
+        self.retracts.extend(event_of(self.account.take("retract", done)?));
         Ok(())
     }
 
@@ -189,7 +202,7 @@ impl Desk {
         let body = json!({"client_msg_id": key, "body": said.text, "as": author});
         let path = format!("/v1/rooms/{}/comments", segment(&self.room));
         let sent = Instant::now();
-        let (status, answer) = call(&self.http, "POST", &path, &body).await?;
+        let (status, answer) = post(&self.http, &path, &body).await?;
         let what = match status {
             200 => {
                 let event_id = answer["event_id"].as_u64();
@@ -214,15 +227,14 @@ impl Desk {
             return Ok(());
         };
         let ((_, id), key) = self.waits.remove(at);
-        let queue = self.queue().await?;
-        let Some(held) = queue.iter().find(|one| one["client_msg_id"] == *key).and_then(|one| one["held_id"].as_u64())
-        else {
+        let queue = self.admin.held(&self.room).await.context("reading what is held")?;
+        let mut held = queue["held"].as_array().into_iter().flatten();
+        let Some(held) = held.find(|one| one["client_msg_id"] == *key).and_then(|one| one["held_id"].as_u64()) else {
             self.met_nothing("it waits no more");
             return Ok(());
         };
-        let word = if approve { "approve" } else { "deny" };
-        let path = format!("/held/{held}");
-        if let Done::Yes(answer) = self.ask("decision", "POST", &path, json!({"decision": word})).await? {
+        let done = self.admin.decide(&self.room, held, approve, WHY).await;
+        if let Some(answer) = self.account.take("decision", done)? {
             self.account.approved += u64::from(approve);
             self.account.denied += u64::from(!approve);
             if let Some(event) = answer["event_id"].as_u64() {
@@ -233,24 +245,6 @@ impl Desk {
         Ok(())
     }
 
-    async fn queue(&self) -> Result<Vec<Value>> {
-        let path = format!("/admin/rooms/{}/held", segment(&self.room));
-        let queue = self.http.get(&path).await?.success().context("reading what is held")?.json()?;
-        Ok(queue["held"].as_array().cloned().unwrap_or_default())
-    }
-
-    async fn ask(&mut self, what: &'static str, method: &str, path: &str, mut body: Value) -> Result<Done> {
-        body["justification"] = WHY.into();
-        let path = format!("/admin/rooms/{}{path}", segment(&self.room));
-        let (status, answer) = call(&self.http, method, &path, &body).await?;
-        if (200..300).contains(&status) {
-            *self.account.asked.entry(what).or_default() += 1;
-            return Ok(Done::Yes(answer));
-        }
-        *self.account.refused.entry(refusal(status, &answer)).or_default() += 1;
-        Ok(Done::Refused)
-    }
-
     /// Holds the room's log against what was done and answered. `acked`, `held`: comments that were answered so.
     pub async fn close(
         mut self,
@@ -258,7 +252,7 @@ impl Desk {
         cursor: Option<u64>,
         (acked, held): (u64, u64),
     ) -> Result<Closed> {
-        let log = Log::read(&self.http, &self.room, cursor.map_or(0, |c| c + 1), &self.run).await?;
+        let log = Log::read(&self.admin, &self.room, cursor.map_or(0, |c| c + 1), &self.run).await?;
         let visible = visible(&self.http, &self.room, &log.shown).await?;
         let (shown, hidden) = (log.shown.len() as u64, log.hidden.len() as u64);
         for (what, told, found) in [
@@ -289,17 +283,22 @@ impl Desk {
     }
 }
 
+/// The record that a deed became.
+fn event_of(done: Option<Value>) -> Option<u64> {
+    done?["event_id"].as_u64()
+}
+
 fn refusal(status: u16, answer: &Value) -> String {
     let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
     reason(&format!("{status} {}", text("code")), &text("detail"))
 }
 
 /// One call, made again while the server asks for patience.
-async fn call(http: &Http, method: &str, path: &str, body: &Value) -> Result<(u16, Value)> {
+async fn post(http: &Http, path: &str, body: &Value) -> Result<(u16, Value)> {
     let bytes = serde_json::to_vec(body).expect("a value serialises");
     let patience = Patience::of(PATIENCE);
     loop {
-        let reply = http.call(method, path, &[], Some(&bytes)).await?;
+        let reply = http.call("POST", path, &[], Some(&bytes)).await?;
         if !patience.again(&reply).await {
             return Ok((reply.status, serde_json::from_slice(&reply.body).unwrap_or(Value::Null)));
         }
@@ -341,14 +340,13 @@ struct User {
 }
 
 impl Log {
-    async fn read(http: &Http, room: &str, from: u64, run: &str) -> Result<Log> {
+    async fn read(admin: &Admin, room: &str, from: u64, run: &str) -> Result<Log> {
         let mut text = Vec::new();
-        let path = format!("/admin/rooms/{}/export?from={from}&include=control", segment(room));
         let mut keep = |bytes: &[u8]| {
             text.extend_from_slice(bytes);
             Ok(())
         };
-        http.get_into(&path, &mut keep).await?.success().context("reading the room's log")?;
+        admin.export(room, (Some(from), None), "control", &mut keep).await.context("reading the room's log")?;
         let mut log = Log::default();
         for line in String::from_utf8_lossy(&text).lines() {
             let line: Line = serde_json::from_str(line).with_context(|| format!("a line of the export: {line}"))?;
