@@ -33,6 +33,17 @@ fn post(path: &str, more: &str, body: &str) -> Vec<u8> {
     format!("POST {path} HTTP/1.1\r\nHost: {{host}}\r\n{more}\r\n{body}").into_bytes()
 }
 
+/// Its type and its length are told; `more`: header lines before them.
+fn post_json(path: &str, more: &str, body: &str) -> Vec<u8> {
+    post(path, &format!("{more}Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()), body)
+}
+
+/// A comment of whoever has the token.
+fn comment(token: &str, body: &str) -> Vec<u8> {
+    let path = format!("/v1/rooms/{ROOM}/comments");
+    post_json(&path, &format!("Authorization: Bearer {token}\r\n"), body)
+}
+
 fn frame(first: u8, body: &[u8]) -> Vec<u8> {
     let key = [0x12, 0x9f, 0, 0xe3];
     let mut out = vec![first];
@@ -484,20 +495,15 @@ fn operations(rows: &mut Rows) {
     ] {
         rows.frames(23, "JSON that is none", &[text(&bomb)], End::Told("bad_json"));
         let path = format!("/v1/rooms/{ROOM}/comments");
-        let more = format!("Content-Type: application/json\r\nContent-Length: {}\r\n", bomb.len());
         // Who asks is judged first: without a token none of it is read.
-        rows.bytes(23, "the same by HTTP, from nobody", post(&path, &more, &bomb), End::Next(401));
+        rows.bytes(23, "the same by HTTP, from nobody", post_json(&path, "", &bomb), End::Next(401));
     }
     rows.script(23, "the same by HTTP, from somebody", |stage| {
         let token = stage.server.token("ann", &["publisher"]);
         for bomb in
             ["[".repeat(16_000), r#"{"client_msg_id":"k","client_msg_id":"k","body":"x"}"#.to_owned(), "{}x".to_owned()]
         {
-            let more = format!(
-                "Authorization: Bearer {token}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
-                bomb.len()
-            );
-            let (status, _, body) = stage.asked(&post(&format!("/v1/rooms/{ROOM}/comments"), &more, &bomb))?;
+            let (status, _, body) = stage.asked(&comment(&token, &bomb))?;
             if status != 400 {
                 return Err(format!("{status} {}", body.escape_ascii()));
             }
@@ -595,11 +601,7 @@ fn streams(rows: &mut Rows) {
         let mut wire = stage.connect();
         wire.write_all(&stage.filled(&get(&format!("/v1/rooms/{ROOM}/sse"), ""))).map_err(|e| e.to_string())?;
         let (_, _, mut seen) = super::stage::read_head(&mut wire)?;
-        let more = format!(
-            "Authorization: Bearer {token}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
-            body.len()
-        );
-        let (status, _, answer) = stage.asked(&post(&format!("/v1/rooms/{ROOM}/comments"), &more, &body))?;
+        let (status, _, answer) = stage.asked(&comment(&token, &body))?;
         if status != 200 {
             return Err(format!("{status} {}", answer.escape_ascii()));
         }
@@ -869,11 +871,7 @@ fn texts(rows: &mut Rows) {
         .enumerate()
         {
             let body = format!("{{\"client_msg_id\":\"text-{n}\",\"body\":{body}}}");
-            let more = format!(
-                "Authorization: Bearer {token}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
-                body.len()
-            );
-            let (status, _, answer) = stage.asked(&post(&format!("/v1/rooms/{ROOM}/comments"), &more, &body))?;
+            let (status, _, answer) = stage.asked(&comment(&token, &body))?;
             if status != code {
                 return Err(format!("{body}: {status} {}", answer.escape_ascii()));
             }
@@ -885,8 +883,7 @@ fn texts(rows: &mut Rows) {
             [("Ann\u{200b}", Some("Ann")), ("a\u{202e}b", Some("ab")), ("\u{2060}", None), ("\u{200d}", None)]
         {
             let body = json!({"name": name}).to_string();
-            let more = format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
-            let (status, _, answer) = stage.asked(&post("/v1/guest", &more, &body))?;
+            let (status, _, answer) = stage.asked(&post_json("/v1/guest", "", &body))?;
             let told: serde_json::Value = serde_json::from_slice(&answer).map_err(|e| e.to_string())?;
             if (status, told["user"]["display"].as_str()) != (if shown.is_some() { 200 } else { 422 }, shown) {
                 return Err(format!("{name:?}: {status} {told}"));
@@ -899,16 +896,11 @@ fn texts(rows: &mut Rows) {
         // id and the badges, which a token brings and a name cannot.
         for (n, name) in ["\u{410}dmin", "\u{ff2d}oderator", "ann \u{2714}", "referee [mod]"].into_iter().enumerate() {
             let body = json!({"name": name}).to_string();
-            let more = format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
-            let (status, _, answer) = stage.asked(&post("/v1/guest", &more, &body))?;
+            let (status, _, answer) = stage.asked(&post_json("/v1/guest", "", &body))?;
             let told: serde_json::Value = serde_json::from_slice(&answer).map_err(|e| e.to_string())?;
             let body = json!({"client_msg_id": format!("name-{n}"), "body": format!("I am {name}")}).to_string();
             let token = told["token"].as_str().ok_or_else(|| format!("{status} {told}"))?;
-            let more = format!(
-                "Authorization: Bearer {token}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
-                body.len()
-            );
-            let (status, _, answer) = stage.asked(&post(&format!("/v1/rooms/{ROOM}/comments"), &more, &body))?;
+            let (status, _, answer) = stage.asked(&comment(token, &body))?;
             if status != 200 {
                 return Err(format!("{name}: {status} {}", answer.escape_ascii()));
             }
