@@ -1,7 +1,7 @@
 //! Whether the terminal does all that the API has: the API's description is walked, and what no command asks for is named.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -101,21 +101,13 @@ fn agreeing() -> (SocketAddr, Arc<Mutex<Vec<Call>>>) {
 
 /// Until the caller goes.
 fn agree(stream: TcpStream, heard: &Mutex<Vec<Call>>) -> std::io::Result<()> {
-    let mut http = Http { stream: BufReader::new(Wire::Plain(stream)) };
+    let mut http = Http::over(Wire::Plain(stream));
     loop {
         let line = http.line()?;
         let mut words = line.split(' ');
         let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        let mut length = 0;
-        loop {
-            let header = http.line()?.to_ascii_lowercase();
-            if header.is_empty() {
-                break;
-            }
-            if let Some(value) = header.strip_prefix("content-length:") {
-                length = value.trim().parse().expect("a length");
-            }
-        }
+        let headers = http.headers()?;
+        let length = headers.get("content-length").map_or(0, |value| value.parse().expect("a length"));
         let mut body = vec![0; length];
         http.stream.read_exact(&mut body)?;
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();

@@ -335,11 +335,16 @@ impl Http {
     pub fn head(&mut self) -> std::io::Result<(u16, BTreeMap<String, String>)> {
         let line = self.line()?;
         let status = line.split(' ').nth(1).and_then(|s| s.parse().ok()).unwrap_or(0);
+        Ok((status, self.headers()?))
+    }
+
+    /// What follows the first line of a head, names in lower case.
+    pub fn headers(&mut self) -> std::io::Result<BTreeMap<String, String>> {
         let mut head = BTreeMap::new();
         loop {
             let line = self.line()?;
             if line.is_empty() {
-                return Ok((status, head));
+                return Ok(head);
             }
             if let Some((name, value)) = line.split_once(':') {
                 head.insert(name.to_ascii_lowercase(), value.trim().to_owned());
