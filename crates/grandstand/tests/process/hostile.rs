@@ -19,6 +19,7 @@ use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
 
 use self::stage::{Row, Stage};
+use crate::processes::{metric, number};
 use crate::support::{Http, LIMIT, Server, connected};
 use crate::tls::secure;
 use crate::viewer::{RUNGS, Rung, Viewer, ids};
@@ -120,9 +121,8 @@ fn a16_five_thousand_that_drip_a_head_are_gone_in_time_and_nobody_else_notices()
     }
     let page = server.http().call("GET", "/metrics", None, None).expect("an answer");
     let text = String::from_utf8(page.body).expect("text");
-    let number = |name: &str| text.lines().find_map(|l| l.strip_prefix(name)?.trim().parse::<u64>().ok());
-    assert!(number("grandstand_gateway_connections_accepted_total ") >= Some(CROWD as u64), "{text}");
-    assert!(number("grandstand_gateway_connections ") <= Some(4), "the viewer and who asks are left: {text}");
+    assert!(number(&text, "grandstand_gateway_connections_accepted_total") >= CROWD as u64, "{text}");
+    assert!(number(&text, "grandstand_gateway_connections") <= 4, "the viewer and who asks are left: {text}");
     let id = server.published("drip", &token, "after", "after all that");
     calm.until_id(id);
 }
@@ -321,13 +321,6 @@ fn memory_kb(server: &Server) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("the process is there");
     let line = status.lines().find_map(|l| l.strip_prefix("RssAnon:")).expect("it has memory");
     line.trim().trim_end_matches(" kB").parse().expect("a number")
-}
-
-fn metric(server: &Server, name: &str) -> u64 {
-    let answer = server.http().call("GET", "/metrics", None, None).expect("an answer");
-    let text = String::from_utf8(answer.body).expect("text");
-    let line = text.lines().find_map(|l| l.strip_prefix(name).and_then(|rest| rest.strip_prefix(' ')));
-    line.unwrap_or_else(|| panic!("no {name}")).parse().expect("a number")
 }
 
 #[test]
