@@ -6,7 +6,7 @@ use crate::processes::{self, metric};
 use crate::support::{Answer, Server};
 use crate::viewer::{RUNGS, Rung, Viewer, open_at};
 
-fn call(server: &Server, method: &str, path: &str, token: &str, body: &Value) -> Answer {
+pub fn call(server: &Server, method: &str, path: &str, token: &str, body: &Value) -> Answer {
     server.call_until_there(method, path, Some(token), Some(body).filter(|body| !body.is_null()))
 }
 

@@ -5,15 +5,13 @@ use std::collections::BTreeMap;
 use grandstand_core::rng::Rng;
 use serde_json::{Value, json};
 
+use crate::admin::{admin, said};
+use crate::banners::call;
 use crate::processes::metric;
-use crate::support::{Answer, Server, until};
+use crate::support::{Server, until};
 use crate::viewer::{RUNGS, Rung, Viewer, open_at};
 
 const MATCH: &str = "final:2026";
-
-fn call(server: &Server, method: &str, path: &str, token: &str, body: &Value) -> Answer {
-    server.call_until_there(method, path, Some(token), Some(body).filter(|body| !body.is_null()))
-}
 
 fn ok(server: &Server, method: &str, path: &str, token: &str, body: &Value) -> Value {
     let answer = call(server, method, path, token, body);
@@ -240,14 +238,8 @@ fn an_operator_types_corrects_and_takes_back_in_two_steps() {
 
     // The same from a terminal.
     let admin = |args: &[&str]| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_grandstand"));
-        command
-            .arg("admin")
-            .args(args)
-            .env("GRANDSTAND_URL", format!("http://{}", server.addr))
-            .env("GRANDSTAND_TOKEN", &ops);
-        let out = command.output().expect("the binary can be started");
-        (out.status.code(), String::from_utf8_lossy(&out.stdout).into_owned())
+        let out = admin(&server, Some(&ops), args);
+        (out.status.code(), said(&out))
     };
     let (code, shown) = admin(&["match", MATCH, "type", "--key", "a1", "--score", "3-1"]);
     assert!(code == Some(0) && shown.contains("would be 3-1") && shown.contains("--confirm "), "{shown}");
