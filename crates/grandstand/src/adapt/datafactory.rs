@@ -74,13 +74,15 @@ pub(super) fn adapt(bytes: &[u8], provider: &str) -> Result<Adapted, Fault> {
     };
     let mut score = Score { home: 0, away: 0 };
     for Incident { at: (_, m, s, id), kind, team } in incidents {
-        let own = kind == "own_goal";
         if matches!(kind, "goal" | "own_goal" | "penalty") {
-            match team {
-                Some(team) if (team == home) != own && (team == home || team == away) => score.home += 1,
-                Some(team) if team == home || team == away => score.away += 1,
+            let by_home = match team {
+                Some(team) if team == home => true,
+                Some(team) if team == away => false,
                 _ => return Err(Fault::Field("team of a goal")),
-            }
+            };
+            let for_home = by_home != (kind == "own_goal");
+            let goals = if for_home { &mut score.home } else { &mut score.away };
+            *goals += 1;
         }
         let minute = match kind {
             "half_time" => "HT".to_owned(),
@@ -118,7 +120,7 @@ fn read<'a>(
     id: &'a str,
     incident: &'a Value,
 ) -> Result<Result<Incident<'a>, String>, Fault> {
-    if id.is_empty() || id.len() > 64 || id.chars().any(char::is_control) {
+    if !is_id(id) {
         return Err(Fault::Field("the id of an incident"));
     }
     let of = incident.as_object().ok_or(Fault::Field("an incident"))?;
@@ -148,5 +150,9 @@ fn id_of(value: Option<&Value>) -> Option<String> {
         Value::Number(n) => n.as_u64()?.to_string(),
         _ => return None,
     };
-    Some(id).filter(|id| (1..=64).contains(&id.len()) && !id.chars().any(char::is_control))
+    Some(id).filter(|id| is_id(id))
+}
+
+fn is_id(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && !text.chars().any(char::is_control)
 }
