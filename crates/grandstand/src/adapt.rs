@@ -16,14 +16,15 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 use grandstand_client::http::Http;
 use grandstand_client::room::{self, Posted, ScoreEvent};
-use grandstand_client::sign::Signer;
 use serde::Serialize;
+
+use crate::credentials;
+use crate::replay::PATIENCE;
 
 /// A document is no longer; the largest seen of a live match is 0.6 MiB.
 pub const DOCUMENT_BYTES_MAX: usize = 4 << 20;
@@ -151,9 +152,6 @@ pub struct Args {
     server: crate::ServerArgs,
 }
 
-/// How long a score event is offered to a server that asks for patience.
-const PATIENCE: Duration = Duration::from_secs(120);
-
 pub fn run(args: &Args) -> Result<ExitCode> {
     let Some(format) = args.format.filter(|_| !args.schema) else {
         print!("{SCHEMA}");
@@ -203,10 +201,7 @@ fn read(file: &Path) -> Result<Vec<u8>> {
 
 async fn post(args: &Args, events: &[ScoreEvent]) -> Result<ExitCode> {
     let signer = match (&args.kid, &args.key_file) {
-        (Some(kid), Some(file)) => {
-            let key = std::fs::read(file).with_context(|| file.display().to_string())?;
-            Some(Signer::new(&args.provider, kid, key.strip_suffix(b"\n").unwrap_or(&key)))
-        }
+        (Some(kid), Some(file)) => Some(credentials::signer(&args.provider, kid, file)?),
         _ => None,
     };
     let token = match signer {

@@ -1,9 +1,10 @@
-//! Tokens made with a data folder's own key.
+//! Tokens made with a data folder's own key, and the keys of providers.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, ensure};
+use grandstand_client::sign::Signer;
 use grandstand_core::time::Wall;
 use grandstand_server::auth::files::SIGNING_KEY;
 use grandstand_server::auth::keys::SigningKey;
@@ -16,6 +17,13 @@ const DAY_MS: u64 = 24 * 3_600 * 1_000;
 
 pub fn now() -> Wall {
     Wall(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64)
+}
+
+/// Signs as this provider, with the key in this file.
+pub fn signer(provider: &str, kid: &str, file: &Path) -> Result<Signer> {
+    let key = std::fs::read(file).with_context(|| file.display().to_string())?;
+    // As the server reads a key file: an editor's last line end is no part of the key.
+    Ok(Signer::new(provider, kid, key.strip_suffix(b"\n").unwrap_or(&key)))
 }
 
 /// A token that may publish as others, set rooms up and read everything.

@@ -18,7 +18,6 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use grandstand_client::Endpoint;
-use grandstand_client::sign::Signer;
 use grandstand_client::tls::Trust;
 use grandstand_core::names::RoomId;
 
@@ -289,11 +288,7 @@ fn run(command: Command) -> Result<ExitCode> {
 fn replay(args: ReplayArgs) -> Result<ExitCode> {
     ensure!(RoomId::parse(&args.room).is_some(), "--room: {}", RoomId::RULE);
     let signer = match (&args.provider, &args.kid, &args.key_file) {
-        (Some(provider), Some(kid), Some(file)) => {
-            let key = std::fs::read(file).with_context(|| file.display().to_string())?;
-            // As the server reads a key file: an editor's last line end is no part of the key.
-            Some(Signer::new(provider, kid, key.strip_suffix(b"\n").unwrap_or(&key)))
-        }
+        (Some(provider), Some(kid), Some(file)) => Some(credentials::signer(provider, kid, file)?),
         _ => None,
     };
     replay::run(replay::Settings {

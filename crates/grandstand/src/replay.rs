@@ -41,7 +41,7 @@ const MATCHES_KEPT: usize = 8;
 /// A viewer that gets nothing for so long gets nothing more.
 const QUIET: Duration = Duration::from_secs(10);
 /// How long a score event is offered to a server that asks for patience.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Speed {
