@@ -231,6 +231,7 @@ mod tests {
     use serde_json::Value;
 
     use super::{Adapted, DOCUMENT_BYTES_MAX, Fault, Format, SCHEMA, adapt};
+    use crate::trace::recordings;
 
     fn line(adapted: &Adapted, at: usize) -> String {
         let e = &adapted.events[at];
@@ -239,13 +240,9 @@ mod tests {
         format!("{} {} {}-{} {minute} {state}", e.event_id, e.kind, e.score.home, e.score.away)
     }
 
-    /// The recordings, where they are; what they hold is in the folder's manifest.
+    /// The recordings of matches, where they are.
     fn sports() -> Option<PathBuf> {
-        let folder = std::env::var_os("GRANDSTAND_TRACES").filter(|v| !v.is_empty()).map(PathBuf::from);
-        if folder.is_none() {
-            println!("not run: GRANDSTAND_TRACES unset");
-        }
-        folder.map(|folder| folder.join("sports"))
+        Some(recordings::folder()?.join("sports"))
     }
 
     #[test]

@@ -485,12 +485,13 @@ mod tests {
 
 /// The readers over the whole recordings, found by `GRANDSTAND_TRACES`; what they hold is in the folder's manifest.
 #[cfg(test)]
-mod recordings {
+pub mod recordings {
     use std::path::PathBuf;
 
     use super::{Act, Deed, Fault, MALFORMED, NOT_HELD, read};
 
-    fn folder() -> Option<PathBuf> {
+    /// Where they are; a test without them says that it was not run.
+    pub fn folder() -> Option<PathBuf> {
         let folder = std::env::var_os("GRANDSTAND_TRACES").filter(|v| !v.is_empty()).map(PathBuf::from);
         if folder.is_none() {
             println!("not run: GRANDSTAND_TRACES unset");
