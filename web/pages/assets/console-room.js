@@ -6,7 +6,7 @@ import { Held } from './console-held.js';
 import { Reports } from './console-reports.js';
 import { chart } from './console-rooms.js';
 import { authors, count, left, measure, moved, pinnedWith, regions, seconds, targets } from './console-model.js';
-import { apply, applySnapshot, emptyRoom, sampledText, scoreboard } from './model.js';
+import { apply, applySnapshot, emptyRoom, isRetracted, sampledText, scoreboard } from './model.js';
 import { RoomStream } from './stream.js';
 import { h, hue, money, scoreLine, span } from './words.js';
 
@@ -49,7 +49,7 @@ export class RoomView {
     this.reports = new Reports({
       api, id,
       known: (event) => this.room.entries.find((e) => e.id === event && e.type === 'comment' && !e.retracted),
-      gone: (event) => this.room.entries.some((e) => e.id === event && e.retracted),
+      gone: (event) => isRetracted(this.room, event),
       aim: (comment) => this.aim(comment),
       retract: (comments) => this.retract(comments),
       ban: (users) => this.ban(0, users),

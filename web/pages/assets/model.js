@@ -70,8 +70,19 @@ function hide(entry, reason) {
 
 /** A text cut to `QUOTE_MAX` characters, as readers count them. */
 function cut(body) {
+  // A character is one unit at least: most comments need not be taken apart.
+  if (body.length <= QUOTE_MAX) return body;
   const letters = [...new Intl.Segmenter(undefined, { granularity: 'grapheme' }).segment(body.slice(0, 16 * QUOTE_MAX))];
   return letters.length > QUOTE_MAX ? `${letters.slice(0, QUOTE_MAX).map((l) => l.segment).join('').trimEnd()}…` : body;
+}
+
+function commentOf(room, id) {
+  return room.ids.has(id) ? room.entries.find((e) => e.id === id && e.type === 'comment') : undefined;
+}
+
+/** Whether a comment was retracted, as far as the page knows. */
+export function isRetracted(room, id) {
+  return room.retracted.has(id) || commentOf(room, id)?.retracted === true;
 }
 
 /**
@@ -79,10 +90,9 @@ function cut(body) {
  * its text, or `retracted`. A copy: it stays when the comment itself leaves the page, and goes with it when it is retracted.
  */
 function parentOf(room, id) {
-  if (room.retracted.has(id)) return { id, retracted: true };
-  const parent = room.ids.has(id) ? room.entries.find((e) => e.id === id && e.type === 'comment') : undefined;
-  if (!parent) return { id };
-  return parent.retracted ? { id, retracted: true } : { id, rawId: parent.rawId, user: parent.user, body: cut(parent.body), ts: parent.ts };
+  if (isRetracted(room, id)) return { id, retracted: true };
+  const parent = commentOf(room, id);
+  return parent ? { id, rawId: parent.rawId, user: parent.user, body: cut(parent.body), ts: parent.ts } : { id };
 }
 
 /** Answers that came before what they answer, in a snapshot's older comments, are given it now. */
@@ -156,7 +166,7 @@ function gift(room, e) {
   const known = room.combos.get(first);
   if (known && room.ids.has(known.id)) {
     known.gift = { ...known.gift, ...e };
-    known.version = (known.version ?? 0) + 1;
+    touch(known);
     room.changed.add('entries');
   } else {
     // Who came in the middle of a combo is told its totals without its first gift.
@@ -341,11 +351,6 @@ function commit(room, e) {
 export function answerable(room, id) {
   const parent = parentOf(room, id);
   return parent.user === undefined ? null : parent;
-}
-
-/** Whether an event was retracted, as far as the page knows. */
-export function isRetracted(room, id) {
-  return parentOf(room, id).retracted === true;
 }
 
 /** What the badge of a sampled room says at length; `null` when everyone is shown everything. */
