@@ -66,7 +66,7 @@ export class AccessView extends Asking {
 
   async declare() {
     const before = this.now;
-    const did = await this.acts.perform({
+    await this.acts.perform({
       title: before ? 'Declare the outage anew?' : 'Declare an outage of the identity provider?',
       effects: (v) => [
         `For ${seconds(Number(v.seconds))} from now, then it ends by itself.`,
@@ -80,32 +80,32 @@ export class AccessView extends Asking {
         what: `Declared an outage for ${seconds(Number(v.seconds))}`,
         run: (justification) => this.api.outage({ seconds: Number(v.seconds), justification }),
         undo: before ? this.again(before, 'Back to its end before')
-          : { what: 'End it', run: async (justification) => { await this.api.endOutage(justification); this.turn(); } },
+          : { what: 'End it', run: (justification) => this.api.endOutage(justification) },
       }],
+      after: this.turnBound,
     });
-    if (did) this.turn();
   }
 
   /** Declares what is left of an outage. */
   again(outage, what) {
-    return { what, run: async (justification) => { await this.api.outage({ seconds: remaining(outage.until_ts, Date.now(), OUTAGE_SECONDS_MIN), justification }); this.turn(); } };
+    return { what, run: (justification) => this.api.outage({ seconds: remaining(outage.until_ts, Date.now(), OUTAGE_SECONDS_MIN), justification }) };
   }
 
   async end() {
     const before = this.now;
-    const did = await this.acts.perform({
+    await this.acts.perform({
       title: 'End the outage?',
       effects: ['Tokens that ran out are refused from now on.', 'Streams that are open on them are closed with 4101: their holders fetch a token and come back.'],
       danger: true,
       confirm: 'End it',
       steps: () => [{ what: 'Ended the outage', run: (justification) => this.api.endOutage(justification), undo: this.again(before, 'Declare it again') }],
+      after: this.turnBound,
     });
-    if (did) this.turn();
   }
 
   async revoke() {
     const kinds = [['user', 'a user (sub)'], ['session', 'a session (sid)'], ...(this.rights.keys ? [['key', 'a key (kid)']] : [])];
-    const did = await this.acts.perform({
+    await this.acts.perform({
       title: 'Revoke tokens?',
       effects: (v) => WHAT[v.of](v.name || '…'),
       danger: true,
@@ -118,15 +118,15 @@ export class AccessView extends Asking {
       steps: (v) => [{
         what: `Revoked tokens of the ${v.of} ${v.name}`,
         run: (justification) => this.api.revoke({ [v.of]: v.name, seconds: Number(v.seconds), justification }),
-        undo: { what: 'Restore', run: async (justification) => { await this.api.restore({ [v.of]: v.name, justification }); this.turn(); } },
+        undo: { what: 'Restore', run: (justification) => this.api.restore({ [v.of]: v.name, justification }) },
       }],
+      after: this.turnBound,
     });
-    if (did) this.turn();
   }
 
   async restore(revoked) {
     const { of, name } = whose(revoked);
-    const did = await this.acts.perform({
+    await this.acts.perform({
       title: `Take tokens of the ${of} ${name} again?`,
       effects: ['Those that have not run out let their holders in again, from now on.'],
       confirm: 'Restore',
@@ -134,10 +134,10 @@ export class AccessView extends Asking {
         what: `Tokens of the ${of} ${name} are taken again`,
         run: (justification) => this.api.restore({ [of]: name, justification }),
         // Of a user it then holds against everything issued up to that moment.
-        undo: { what: 'Revoke again', run: async (justification) => { await this.api.revoke({ [of]: name, seconds: remaining(revoked.until_ts, Date.now(), 60), justification }); this.turn(); } },
+        undo: { what: 'Revoke again', run: (justification) => this.api.revoke({ [of]: name, seconds: remaining(revoked.until_ts, Date.now(), 60), justification }) },
       }],
+      after: this.turnBound,
     });
-    if (did) this.turn();
   }
 
   keys() { return [['n', 'revoke tokens']]; }

@@ -19,8 +19,9 @@ export class Acts {
    * Asks, does, tells. Gives whether it was done.
    *
    * `act`: {title, effects[], danger?, warning?, check?(values) -> what is wrong or null, fields[{name, label, value?, type?, options?, required?, min?, max?, maxlength?, checked?}],
-   * confirm, steps(values) -> [{what, run() -> promise, undo? {what, run(justification)}}]}. `values.justification` is always there.
+   * confirm, steps(values) -> [{what, run() -> promise, undo? {what, run(justification)}}], after?()}. `values.justification` is always there.
    * `effects` and `warning` may be functions of the values: then they are told anew as those change.
+   * `after()` follows when it was done, and when it or a part of it was taken back.
    */
   async perform(act) {
     if (this.busy) return false;
@@ -29,11 +30,12 @@ export class Acts {
       const values = await this.ask(act);
       if (!values) return false;
       lastReason = values.justification;
-      await this.run(act.steps(values), values.justification);
-      return true;
+      await this.run(act.steps(values), values.justification, act.after);
     } finally {
       this.busy = false;
     }
+    act.after?.();
+    return true;
   }
 
   ask(act) {
@@ -100,7 +102,7 @@ export class Acts {
   }
 
   /** One step after the other; what failed does not keep the rest back, and is told. */
-  async run(steps, justification) {
+  async run(steps, justification, after) {
     const done = [];
     const failed = [];
     for (const [i, step] of steps.entries()) {
@@ -114,13 +116,13 @@ export class Acts {
     }
     const undos = done.filter((step) => step.undo).map((step) => ({ ...(typeof step.undo === 'function' ? step.undo(step.answer) : step.undo), of: step.what })).filter((undo) => undo.run);
     const what = done.length === 1 ? done[0].what : done.length === 0 ? '' : `${done[0].what} and ${done.length - 1} more`;
-    if (done.length > 0) this.keep(what, undos, justification);
+    if (done.length > 0) this.keep({ what, undos, justification, after });
     else this.paint();
     if (failed.length > 0) this.tell(`${failed.length === 1 ? 'Not done' : `${failed.length} not done`}. ${failed[0]}`, 'bad');
   }
 
-  keep(what, undos, justification) {
-    this.undos.push({ what, undos, justification });
+  keep(entry) {
+    this.undos.push(entry);
     this.undos = this.undos.slice(-UNDOS_MAX);
     this.paint();
   }
@@ -148,6 +150,7 @@ export class Acts {
       if (undone.length > 0) this.undos.push({ what: `Undone: ${undone[0]}${undone.length > 1 ? ` and ${undone.length - 1} more` : ''}`, undos: [], justification: '' });
       this.paint();
       if (fault) this.tell(`Not undone: ${fault.message}`, 'bad');
+      if (undone.length > 0) entry.after?.();
     } finally {
       this.busy = false;
     }

@@ -33,14 +33,14 @@ function body(user, { seconds: length, shadow, purge, reason }) {
 }
 
 /**
- * Asks about a ban of `users` and does it. Gives whether it was done.
+ * Asks about a ban of `users` and does it.
  *
  * `id`: the room; `null` where the whole site alone is meant. `users`: `null` where one is to be typed, `typed` to begin with.
  * `length`: seconds it begins with, 0 for one without an end.
- * `audience()`: how many see it, in words. `after()` is called when a ban was lifted again.
+ * `audience()`: how many see it, in words. `after()`: what follows, as of any act.
  */
-export function askBan({ acts, api, rights, id, users, typed = '', length = 0, audience = () => 'every viewer', after = () => {} }) {
-  if (users?.length === 0) return Promise.resolve(false);
+export function askBan({ acts, api, rights, id, users, typed = '', length = 0, audience = () => 'every viewer', after }) {
+  if (users?.length === 0) return;
   const meant = (v) => users ?? [{ id: v.user }];
   const timeout = length > 0;
   const verb = timeout ? 'Time out' : 'Ban';
@@ -60,7 +60,7 @@ export function askBan({ acts, api, rights, id, users, typed = '', length = 0, a
     ];
   };
   const purges = id === null ? PURGES.slice(0, 4) : [...PURGES, ['all', 'everything said here']];
-  return acts.perform({
+  acts.perform({
     title: users === null ? `${verb} a user?` : users.length === 1 ? `${verb} ${named(users[0])}?` : `${verb} ${count(users.length, 'user')}?`,
     effects,
     warning: (v) => (v.purge === '0' ? null : 'What is taken back stays gone. The ban itself can be lifted.'),
@@ -85,19 +85,20 @@ export function askBan({ acts, api, rights, id, users, typed = '', length = 0, a
         run: (justification) => (site ? api.siteBan({ ...asked, justification }) : api.moderate(id, 'bans', { ...asked, justification })),
         undo: {
           what: meant(v).length === 1 ? 'Lift it' : 'Lift all',
-          run: async (justification) => { await (site ? api.siteUnban(user.id, justification) : api.unban(id, user.id, justification)); after(); },
+          run: (justification) => (site ? api.siteUnban(user.id, justification) : api.unban(id, user.id, justification)),
         },
       };
       const take = { what: `Retracted everything by ${named(user)}`, run: (justification) => api.moderate(id, 'retract', { user_id: user.id, ...(v.reason ? { reason: v.reason } : {}), justification }) };
       return v.purge === 'all' ? [ban, take] : [ban];
     }),
+    after,
   });
 }
 
 /** Asks about lifting a ban and does it. `id`: the room, `null` for one of the whole site; `ban`: as it is listed. */
-export function askLift({ acts, api, id, ban, user = { id: ban.user_id }, after = () => {} }) {
+export function askLift({ acts, api, id, ban, user = { id: ban.user_id }, after }) {
   const site = id === null;
-  return acts.perform({
+  acts.perform({
     title: `Lift the ban of ${named(user)}?`,
     effects: [
       `User ${ban.user_id}: ${ban.shadow ? 'shadowed' : 'banned'} ${untilText(ban)}${ban.reason ? ` (${ban.reason})` : ''}.`,
@@ -109,13 +110,13 @@ export function askLift({ acts, api, id, ban, user = { id: ban.user_id }, after 
       run: (justification) => (site ? api.siteUnban(ban.user_id, justification) : api.unban(id, ban.user_id, justification)),
       undo: {
         what: 'Ban again',
-        run: async (justification) => {
+        run: (justification) => {
           const left = remaining(ban.until_ts, Date.now());
           const again = { user_id: ban.user_id, ...(left ? { seconds: left } : {}), ...(ban.shadow ? { shadow: true } : {}), ...(ban.reason ? { reason: ban.reason } : {}), justification };
-          await (site ? api.siteBan(again) : api.moderate(id, 'bans', again));
-          after();
+          return site ? api.siteBan(again) : api.moderate(id, 'bans', again);
         },
       },
     }],
+    after,
   });
 }

@@ -46,10 +46,7 @@ export class RoomBans {
       h('button', { type: 'button', 'data-key': ban.user_id, 'aria-label': `Lift the ban of ${ban.user_id}`, onclick: () => this.lift(ban) }, 'Lift'))));
   }
 
-  async lift(ban, user) {
-    const did = await askLift({ acts: this.acts, api: this.api, id: this.id, ban, user, after: this.changed });
-    if (did) this.changed();
-  }
+  lift(ban, user) { askLift({ acts: this.acts, api: this.api, id: this.id, ban, user, after: this.changed }); }
 }
 
 export class BansView extends Asking {
@@ -90,14 +87,11 @@ export class BansView extends Asking {
       h('button', { type: 'button', 'data-key': ban.user_id, 'aria-label': `Lift the ban of ${ban.user_id}`, onclick: () => this.lift(ban) }, 'Lift'))));
   }
 
-  async lift(ban) {
-    if (await askLift({ acts: this.acts, api: this.api, id: null, ban, after: this.turnBound })) this.turn();
-  }
+  lift(ban) { askLift({ acts: this.acts, api: this.api, id: null, ban, after: this.turnBound }); }
 
   /** Of a user whose id is typed: what it said is not at hand here. */
-  async ban() {
-    const did = await askBan({ acts: this.acts, api: this.api, rights: this.rights, id: null, users: null, typed: this.look.value.trim(), after: this.turnBound });
-    if (did) this.turn();
+  ban() {
+    askBan({ acts: this.acts, api: this.api, rights: this.rights, id: null, users: null, typed: this.look.value.trim(), after: this.turnBound });
   }
 
   keys() { return [['n', 'ban a user from the whole site'], ['/', 'find a user’s ban']]; }

@@ -65,7 +65,7 @@ export class BannersView extends Asking {
   }
 
   async put() {
-    const did = await this.acts.perform({
+    await this.acts.perform({
       title: 'Put up a banner?',
       effects: ['Every open stream of the site is told, in every room.', 'At most 32 stand at a time; each viewer is given one a second.'],
       fields: [
@@ -77,15 +77,15 @@ export class BannersView extends Asking {
       steps: (v) => [{
         what: `Banner “${v.body}” for ${seconds(Number(v.seconds))}`,
         run: (justification) => this.api.banner({ body: v.body, seconds: Number(v.seconds), ...(v.room ? { source_room_id: v.room } : {}), justification }),
-        undo: (answer) => ({ what: 'End it', run: async (justification) => { await this.api.endBanner(answer.banner_id, justification); this.turn(); } }),
+        undo: (answer) => ({ what: 'End it', run: (justification) => this.api.endBanner(answer.banner_id, justification) }),
       }],
+      after: this.turnBound,
     });
-    if (did) this.turn();
   }
 
   async end(banner) {
     const left = Math.max(1, Math.round((Date.parse(banner.until_ts) - Date.now()) / 1000));
-    const did = await this.acts.perform({
+    await this.acts.perform({
       title: 'End this banner?',
       effects: [`“${banner.body}”`, 'Every open stream is told to take it down.'],
       danger: true,
@@ -96,14 +96,11 @@ export class BannersView extends Asking {
         // What is put up again is a banner of its own; a gift's is not an operator's to make.
         undo: banner.item ? undefined : {
           what: 'Put it up again',
-          run: async (justification) => {
-            await this.api.banner({ body: banner.body, seconds: left, ...(banner.source_room_id ? { source_room_id: banner.source_room_id } : {}), justification });
-            this.turn();
-          },
+          run: (justification) => this.api.banner({ body: banner.body, seconds: left, ...(banner.source_room_id ? { source_room_id: banner.source_room_id } : {}), justification }),
         },
       }],
+      after: this.turnBound,
     });
-    if (did) this.turn();
   }
 
   keys() { return [['n', 'put up a banner']]; }
@@ -161,11 +158,11 @@ export class GatewaysView extends Asking {
   back(g) {
     const same = JSON.stringify(g.admission) === JSON.stringify(g.admission_configured);
     const body = same || !g.admission ? {} : { rate: g.admission.rate, burst: g.admission.burst };
-    return { what: `Back to ${admission(g.admission)}`, run: async (justification) => { await this.api.gateway(g.id, 'admission', { ...body, justification }); this.turn(); } };
+    return { what: `Back to ${admission(g.admission)}`, run: (justification) => this.api.gateway(g.id, 'admission', { ...body, justification }) };
   }
 
   async admit(g) {
-    const did = await this.acts.perform({
+    await this.acts.perform({
       title: `Admission of ${name(g)}`,
       effects: [`Now: ${admission(g.admission)}.`, 'New streams a second from now on; 0 takes nobody, who waits is told how long. Open streams stay.', ...(g.drain ? ['Ends the drain.'] : [])],
       fields: [{ name: 'rate', label: 'New streams a second (empty: as configured)', type: 'number', min: 0, max: 1_000_000, value: g.admission?.rate ?? '' }],
@@ -175,12 +172,12 @@ export class GatewaysView extends Asking {
         run: (justification) => this.api.gateway(g.id, 'admission', { ...(rate === '' ? {} : { rate: Number(rate) }), justification }),
         undo: this.back(g),
       }],
+      after: this.turnBound,
     });
-    if (did) this.turn();
   }
 
   async drain(g) {
-    const did = await this.acts.perform({
+    await this.acts.perform({
       title: `Drain ${name(g)}?`,
       effects: [`${count(g.load?.streams ?? 0, 'stream')} closed with 4112 in equal slices; their clients resume, elsewhere or here when it is open again.`, 'New streams are refused, and readiness is false, until the next admission.'],
       danger: true,
@@ -191,8 +188,8 @@ export class GatewaysView extends Asking {
         run: (justification) => this.api.gateway(g.id, 'drain', { seconds: Number(v.seconds), justification }),
         undo: { ...this.back(g), what: 'Open again' },
       }],
+      after: this.turnBound,
     });
-    if (did) this.turn();
   }
 }
 

@@ -390,15 +390,14 @@ export class RoomView {
   }
 
   /** `length`: seconds of a timeout to begin with, 0 for a ban. */
-  async ban(length, users = authors(this.targets())) {
-    const did = await askBan({ acts: this.acts, api: this.api, rights: this.rights, id: this.id, users, length, audience: () => this.audience(), after: () => this.done() });
-    if (did) this.done();
+  ban(length, users = authors(this.targets())) {
+    askBan({ acts: this.acts, api: this.api, rights: this.rights, id: this.id, users, length, audience: () => this.audience(), after: () => this.done() });
   }
 
   async slowMode() {
     const before = this.settings;
     if (!before) return;
-    const did = await this.acts.perform({
+    await this.acts.perform({
       title: 'Slow mode',
       effects: [`In ${this.id}: each user may say one comment in so many seconds; moderators are exempt.`, `Now ${before.slow_mode_seconds > 0 ? `one in ${seconds(before.slow_mode_seconds)}` : 'off'}. ${this.audience()} are told.`],
       fields: [
@@ -415,22 +414,19 @@ export class RoomView {
           run: (justification) => this.api.moderate(this.id, 'slow-mode', { seconds: wanted, ...lasts, justification }),
           undo: {
             what: before.slow_mode_seconds > 0 ? `Back to ${seconds(before.slow_mode_seconds)}` : 'Back to off',
-            run: async (justification) => {
-              await this.api.moderate(this.id, 'slow-mode', { seconds: before.slow_mode_seconds, ...(before.slow_mode_seconds > 0 && earlier ? { duration_ms: earlier } : {}), justification });
-              this.turnSoon();
-            },
+            run: (justification) => this.api.moderate(this.id, 'slow-mode', { seconds: before.slow_mode_seconds, ...(before.slow_mode_seconds > 0 && earlier ? { duration_ms: earlier } : {}), justification }),
           },
         }];
       },
+      after: () => this.turnSoon(),
     });
-    if (did) this.turnSoon();
   }
 
   async state(wanted) {
     const before = this.settings.state;
     document.activeElement?.blur?.();
     if (wanted === before) return;
-    const did = await this.acts.perform({
+    await this.acts.perform({
       title: `Make ${this.id} ${wanted}?`,
       effects: [
         `From ${before} to ${wanted}.`,
@@ -442,23 +438,25 @@ export class RoomView {
       steps: () => [{
         what: `${this.id} is ${wanted}`,
         run: (justification) => this.api.moderate(this.id, 'state', { state: wanted, justification }),
-        undo: { what: `Back to ${before}`, run: async (justification) => { await this.api.moderate(this.id, 'state', { state: before, justification }); this.turnSoon(); } },
+        undo: { what: `Back to ${before}`, run: (justification) => this.api.moderate(this.id, 'state', { state: before, justification }) },
       }],
+      after: () => this.turnSoon(),
     });
+    // Cancelled too: the list shows what holds again.
     this.turnSoon();
-    return did;
   }
 
   async policy(wanted) {
     const before = this.settings.moderation_policy;
     document.activeElement?.blur?.();
     if (wanted !== before) {
-      const set = (name) => async (justification) => { await this.api.put(this.id, { moderation_policy: name, justification }); this.turnSoon(); };
+      const set = (name) => (justification) => this.api.put(this.id, { moderation_policy: name, justification });
       await this.acts.perform({
         title: `Moderate ${this.id} by ${wanted}?`,
         effects: [`From ${before} to ${wanted}, for every comment from now on. ${this.audience()} are told.`],
         confirm: 'Set',
         steps: () => [{ what: `${this.id} is moderated by ${wanted}`, run: set(wanted), undo: { what: `Back to ${before}`, run: set(before) } }],
+        after: () => this.turnSoon(),
       });
     }
     this.turnSoon();
@@ -509,9 +507,9 @@ export class RoomView {
 
   async blackout() {
     const before = this.settings.blackout_regions;
-    const set = async (wanted, justification) => { await this.api.put(this.id, { blackout_regions: wanted, justification }); this.turnSoon(); };
+    const set = (wanted, justification) => this.api.put(this.id, { blackout_regions: wanted, justification });
     const told = (list) => (list.length === 0 ? 'everywhere' : `everywhere but in ${list.join(', ')}`);
-    const did = await this.acts.perform({
+    await this.acts.perform({
       title: `Where may ${this.id} not be shown?`,
       effects: (v) => {
         const wanted = regions(v.regions);
@@ -531,8 +529,8 @@ export class RoomView {
           undo: { what: before.length === 0 ? 'Show it everywhere' : `Back to ${before.join(', ')}`, run: (justification) => set(before, justification) },
         }];
       },
+      after: () => this.turnSoon(),
     });
-    if (did) this.turnSoon();
   }
 
   // ---- the user card
@@ -578,7 +576,7 @@ export class RoomView {
     const here = this.bans.of(user.id);
     const everywhere = site?.bans[0];
     const after = () => this.done();
-    const liftSite = async () => { if (await askLift({ acts: this.acts, api: this.api, id: null, ban: everywhere, user, after })) after(); };
+    const liftSite = () => askLift({ acts: this.acts, api: this.api, id: null, ban: everywhere, user, after });
     return [line(here, 'here', 'Not banned here.', () => this.bans.lift(here, user)), ...(site ? [line(everywhere, 'from the site', 'Not banned from the site.', liftSite)] : [])];
   }
 
