@@ -7,9 +7,9 @@ import { h } from './words.js';
 const stamp = new Intl.DateTimeFormat(undefined, { dateStyle: 'short', timeStyle: 'medium' });
 const OUTAGES = [[900, '15 minutes'], [3600, '1 hour'], [7200, '2 hours'], [21_600, '6 hours'], [43_200, '12 hours'], [86_400, '1 day']];
 const REVOKED = [[3600, '1 hour'], [86_400, '1 day'], [2_592_000, '30 days'], [34_560_000, '400 days']];
-/** The shortest outage there is. */
-const OUTAGE_SECONDS_MIN = 60;
-const NAMES = { user: 'user', session: 'session', key: 'key' };
+/** The shortest outage, and the shortest revocation, that there is. */
+const SECONDS_MIN = 60;
+/** What is revoked by a name, and what that comes to. */
 const WHAT = {
   user: (name) => [`Every token of the user ${name} that was issued up to now is refused. One issued later is taken: to keep the user out, ban it.`, 'Its open streams are closed with 4003 within a second.'],
   session: (name) => [`Every token of the session ${name} is refused, whenever it was issued.`, 'Its open streams are closed with 4003 within a second.'],
@@ -17,7 +17,7 @@ const WHAT = {
 };
 
 function whose(revoked) {
-  const of = Object.keys(NAMES).find((name) => revoked[name] !== undefined);
+  const of = Object.keys(WHAT).find((name) => revoked[name] !== undefined);
   return { of, name: revoked[of] };
 }
 
@@ -58,7 +58,7 @@ export class AccessView extends Asking {
     repaint(this.list, revoked.map((r) => {
       const { of, name } = whose(r);
       return h('li', { class: 'card row between', 'data-revoked': name },
-        h('div', {}, h('p', { class: 'banner-body' }, `${NAMES[of]} `, h('bdi', {}, name)), h('p', { class: 'note' }, `since ${stamp.format(new Date(r.since_ts))}, until ${stamp.format(new Date(r.until_ts))}`)),
+        h('div', {}, h('p', { class: 'banner-body' }, `${of} `, h('bdi', {}, name)), h('p', { class: 'note' }, `since ${stamp.format(new Date(r.since_ts))}, until ${stamp.format(new Date(r.until_ts))}`)),
         of === 'key' && !this.rights.keys ? h('p', { class: 'note' }, 'An admin’s to restore.')
           : h('button', { type: 'button', 'data-key': `${of} ${name}`, 'aria-label': `Take tokens of the ${of} ${name} again`, onclick: () => this.restore(r) }, 'Restore'));
     }));
@@ -88,7 +88,7 @@ export class AccessView extends Asking {
 
   /** Declares what is left of an outage. */
   again(outage, what) {
-    return { what, run: (justification) => this.api.outage({ seconds: remaining(outage.until_ts, Date.now(), OUTAGE_SECONDS_MIN), justification }) };
+    return { what, run: (justification) => this.api.outage({ seconds: remaining(outage.until_ts, Date.now(), SECONDS_MIN), justification }) };
   }
 
   async end() {
@@ -134,7 +134,7 @@ export class AccessView extends Asking {
         what: `Tokens of the ${of} ${name} are taken again`,
         run: (justification) => this.api.restore({ [of]: name, justification }),
         // Of a user it then holds against everything issued up to that moment.
-        undo: { what: 'Revoke again', run: (justification) => this.api.revoke({ [of]: name, seconds: remaining(revoked.until_ts, Date.now(), 60), justification }) },
+        undo: { what: 'Revoke again', run: (justification) => this.api.revoke({ [of]: name, seconds: remaining(revoked.until_ts, Date.now(), SECONDS_MIN), justification }) },
       }],
       after: this.turnBound,
     });

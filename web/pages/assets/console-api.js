@@ -55,13 +55,8 @@ export class Api {
   /** The values a setting of a room may have, where the description counts them. */
   choices(setting) { return this.schemas.RoomChange?.properties?.[setting]?.enum ?? []; }
 
-  /** Whether the server has this route, and where `member` is given, whether its body takes that. */
-  has(path, method, member) {
-    const operation = this.paths[path]?.[method];
-    if (!operation || member === undefined) return operation !== undefined;
-    const schema = operation.requestBody?.content?.['application/json']?.schema;
-    return schema?.properties?.[member] !== undefined;
-  }
+  /** Whether the server has this route. */
+  has(path, method) { return this.paths[path]?.[method] !== undefined; }
 
   rooms(query) { return this.json('GET', `/admin/rooms?${new URLSearchParams(query)}`); }
   room(id) { return this.json('GET', room(id)); }

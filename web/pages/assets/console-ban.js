@@ -20,16 +20,13 @@ export function untilText(ban) {
   return ban.until_ts ? `until ${day.format(new Date(ban.until_ts))}` : 'until it is lifted';
 }
 
-/** `{user_id, seconds?, shadow?, purge_last_minutes?, reason?}` of what was chosen. */
-function body(user, { seconds: length, shadow, purge, reason }) {
-  const minutes = Number(purge);
-  return {
-    user_id: user.id,
-    ...(Number(length) > 0 ? { seconds: Number(length) } : {}),
-    ...(shadow ? { shadow: true } : {}),
-    ...(minutes > 0 ? { purge_last_minutes: minutes } : {}),
-    ...(reason ? { reason } : {}),
-  };
+/** Puts up or lifts a ban; `id`: the room, `null` for the whole site. */
+const putUp = (api, id, ban) => (id === null ? api.siteBan(ban) : api.moderate(id, 'bans', ban));
+const lift = (api, id, user, justification) => (id === null ? api.siteUnban(user, justification) : api.unban(id, user, justification));
+
+/** `{user_id, seconds?, shadow?, reason?}`: what is `undefined` is not sent. */
+function body(user, length, shadow, reason) {
+  return { user_id: user, seconds: length || undefined, shadow: shadow || undefined, reason: reason || undefined };
 }
 
 /**
@@ -77,15 +74,17 @@ export function askBan({ acts, api, rights, id, users, typed = '', length = 0, a
     confirm: users === null || users.length === 1 ? verb : `${verb} ${users.length}`,
     steps: (v) => meant(v).flatMap((user) => {
       const site = scopeOf(v) === 'site';
-      const asked = body(user, v);
+      const where = site ? null : id;
+      // "all" is a retract of its own.
+      const asked = { ...body(user.id, Number(v.seconds), v.shadow, v.reason), purge_last_minutes: Number(v.purge) || undefined };
       const place = site ? ' in every room' : '';
       const held = v.shadow ? `Shadowed ${named(user)}${place}` : asked.seconds ? `Timed out ${named(user)}${place} for ${seconds(asked.seconds)}` : `Banned ${named(user)}${place}`;
       const ban = {
         what: held,
-        run: (justification) => (site ? api.siteBan({ ...asked, justification }) : api.moderate(id, 'bans', { ...asked, justification })),
+        run: (justification) => putUp(api, where, { ...asked, justification }),
         undo: {
           what: meant(v).length === 1 ? 'Lift it' : 'Lift all',
-          run: (justification) => (site ? api.siteUnban(user.id, justification) : api.unban(id, user.id, justification)),
+          run: (justification) => lift(api, where, user.id, justification),
         },
       };
       const take = { what: `Retracted everything by ${named(user)}`, run: (justification) => api.moderate(id, 'retract', { user_id: user.id, ...(v.reason ? { reason: v.reason } : {}), justification }) };
@@ -97,24 +96,19 @@ export function askBan({ acts, api, rights, id, users, typed = '', length = 0, a
 
 /** Asks about lifting a ban and does it. `id`: the room, `null` for one of the whole site; `ban`: as it is listed. */
 export function askLift({ acts, api, id, ban, user = { id: ban.user_id }, after }) {
-  const site = id === null;
   acts.perform({
     title: `Lift the ban of ${named(user)}?`,
     effects: [
       `User ${ban.user_id}: ${ban.shadow ? 'shadowed' : 'banned'} ${untilText(ban)}${ban.reason ? ` (${ban.reason})` : ''}.`,
-      site ? 'May speak again in every room that does not ban it itself.' : `May speak in ${id} again, unless the whole site bans it.`,
+      id === null ? 'May speak again in every room that does not ban it itself.' : `May speak in ${id} again, unless the whole site bans it.`,
     ],
     confirm: 'Lift',
     steps: () => [{
       what: `Lifted the ban of ${named(user)}`,
-      run: (justification) => (site ? api.siteUnban(ban.user_id, justification) : api.unban(id, ban.user_id, justification)),
+      run: (justification) => lift(api, id, ban.user_id, justification),
       undo: {
         what: 'Ban again',
-        run: (justification) => {
-          const left = remaining(ban.until_ts, Date.now());
-          const again = { user_id: ban.user_id, ...(left ? { seconds: left } : {}), ...(ban.shadow ? { shadow: true } : {}), ...(ban.reason ? { reason: ban.reason } : {}), justification };
-          return site ? api.siteBan(again) : api.moderate(id, 'bans', again);
-        },
+        run: (justification) => putUp(api, id, { ...body(ban.user_id, remaining(ban.until_ts, Date.now()), ban.shadow, ban.reason), justification }),
       },
     }],
     after,

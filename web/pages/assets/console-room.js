@@ -2,6 +2,7 @@
 
 import { askBan, askLift, list, named, untilText } from './console-ban.js';
 import { RoomBans } from './console-bans.js';
+import { fact } from './console-desk.js';
 import { Held } from './console-held.js';
 import { Reports } from './console-reports.js';
 import { chart } from './console-rooms.js';
@@ -249,7 +250,6 @@ export class RoomView {
     const history = this.histories.get(this.id) ?? [];
     const now = history.at(-1);
     if (this.facts.contains(document.activeElement) && document.activeElement.tagName === 'SELECT') return;
-    const row = (name, ...value) => h('div', { class: 'fact' }, h('dt', {}, name), h('dd', {}, ...value));
     const many = (n) => (n >= 10 ? Math.round(n).toLocaleString('en') : n.toFixed(1));
     const until = s.until_ts ? `, until ${time.format(new Date(s.until_ts))}` : '';
     const state = h('select', { 'aria-label': 'State of the room', onchange: (e) => this.state(e.target.value) }, STATES.map((name) => h('option', { value: name }, name)));
@@ -269,14 +269,14 @@ export class RoomView {
     const hidden = s.blackout_regions ?? [];
     const focused = this.facts.contains(document.activeElement) ? document.activeElement.dataset.name : undefined;
     this.facts.replaceChildren(h('h2', {}, 'Room'), h('dl', {},
-      row('Viewers', `${(s.counters.viewers ?? 0).toLocaleString('en')}`, chart(history.map((x) => x.viewers), 'Viewers, last three minutes')),
-      row('Comments/s', many(now?.rate ?? 0), chart(history.map((x) => x.rate), 'Comments a second, last three minutes')),
-      row('Skipped', `${many(now?.skipped ?? 0)}/s`), row('Sampled', `${many(now?.sampled ?? 0)}/s`),
-      row('State', state), row('Moderation', policy),
-      row('Slow mode', s.slow_mode_seconds > 0 ? `one in ${seconds(s.slow_mode_seconds)}${until} ` : 'off ', h('button', { type: 'button', class: 'quiet', 'data-name': 'slow', onclick: () => this.slowMode() }, 'Change')),
+      fact('Viewers', `${(s.counters.viewers ?? 0).toLocaleString('en')}`, chart(history.map((x) => x.viewers), 'Viewers, last three minutes')),
+      fact('Comments/s', many(now?.rate ?? 0), chart(history.map((x) => x.rate), 'Comments a second, last three minutes')),
+      fact('Skipped', `${many(now?.skipped ?? 0)}/s`), fact('Sampled', `${many(now?.sampled ?? 0)}/s`),
+      fact('State', state), fact('Moderation', policy),
+      fact('Slow mode', s.slow_mode_seconds > 0 ? `one in ${seconds(s.slow_mode_seconds)}${until} ` : 'off ', h('button', { type: 'button', class: 'quiet', 'data-name': 'slow', onclick: () => this.slowMode() }, 'Change')),
       this.rights.operates && s.blackout_regions
-        ? row('Blackout', `${hidden.length === 0 ? 'nowhere' : hidden.join(', ')} `, h('button', { type: 'button', class: 'quiet', 'data-name': 'blackout', onclick: () => this.blackout() }, 'Change')) : null,
-      row('Pinned', pins.length === 0 ? 'nothing' : h('ul', { class: 'pins' }, pins))),
+        ? fact('Blackout', `${hidden.length === 0 ? 'nowhere' : hidden.join(', ')} `, h('button', { type: 'button', class: 'quiet', 'data-name': 'blackout', onclick: () => this.blackout() }, 'Change')) : null,
+      fact('Pinned', pins.length === 0 ? 'nothing' : h('ul', { class: 'pins' }, pins))),
       h('div', { class: 'row' }, h('button', { type: 'button', class: 'danger', 'data-name': 'all', onclick: () => this.retractAll() }, 'Retract everything')));
     if (focused) this.facts.querySelector(`[data-name="${focused}"]`)?.focus();
     this.paintMarks();
