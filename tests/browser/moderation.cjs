@@ -330,7 +330,7 @@ module.exports = ({ open, check, live, shows, screens, token, serve }) => {
         const page = await open(browser, `${url}/console`, { extraHTTPHeaders: { 'x-viewer-region': 'FR' } });
         await signIn(page, url, token(data, 'olive', 'admin'));
         await openRoom(page, url, 'derby:hidden');
-        await page.click('[data-name="blackout"]');
+        await page.click('[data-key="blackout"]');
         await asked(page);
         await page.fill('#ask-regions', 'gb, ie');
         check((await page.textContent('dialog')).includes('then everywhere but in GB, IE'), 'what it will be is said');

@@ -3,6 +3,7 @@
 import { askBan, askLift, untilText } from './console-ban.js';
 import { Asking, repaint } from './console-desk.js';
 import { count, holds } from './console-model.js';
+import { Queue } from './console-queue.js';
 import { h, span } from './words.js';
 
 const stamp = new Intl.DateTimeFormat(undefined, { dateStyle: 'short', timeStyle: 'medium' });
@@ -15,15 +16,20 @@ function kind(ban) {
   return ban.shadow ? span('badge', 'shadow') : null;
 }
 
-export class RoomBans {
-  constructor({ api, acts, id, changed }) {
-    Object.assign(this, { api, acts, id, changed });
+/** Until when, and why. */
+function terms(ban) {
+  return h('p', { class: 'note' }, untilText(ban), ban.reason ? [': ', h('bdi', {}, ban.reason)] : null);
+}
+
+function lifter(ban, run) {
+  return h('button', { type: 'button', 'data-key': ban.user_id, 'aria-label': `Lift the ban of ${ban.user_id}`, onclick: run }, 'Lift');
+}
+
+export class RoomBans extends Queue {
+  /** `given`: {api, acts, id: the room, changed() when one was lifted or put up again}. */
+  constructor(given) {
+    super(given, { name: 'bans', label: 'Bans of this room', list: 'ul' });
     this.bans = [];
-    this.seen = null;
-    this.title = h('h2', {}, 'Bans');
-    this.list = h('ul', { class: 'queue' });
-    this.note = h('p', { class: 'note' });
-    this.root = h('section', { class: 'card', id: 'bans', 'aria-label': 'Bans of this room', hidden: true }, this.title, this.list, this.note);
   }
 
   async turn() {
@@ -35,15 +41,12 @@ export class RoomBans {
   of(user) { return this.bans.find((ban) => ban.user_id === user && holds(ban, Date.now())); }
 
   paint() {
-    const seen = JSON.stringify(this.bans);
-    if (seen === this.seen) return;
-    this.seen = seen;
-    this.root.hidden = this.bans.length === 0;
-    this.title.textContent = `Bans here: ${this.bans.length.toLocaleString('en')}`;
-    this.note.textContent = this.bans.length > SHOWN ? `The first ${SHOWN} by name; a user’s card has the others.` : '';
-    repaint(this.list, this.bans.slice(0, SHOWN).map((ban) => h('li', { class: 'row between', 'data-ban': ban.user_id },
-      h('div', {}, h('bdi', { class: 'queue-who' }, ban.user_id), kind(ban), h('p', { class: 'note' }, untilText(ban), ban.reason ? [': ', h('bdi', {}, ban.reason)] : null)),
-      h('button', { type: 'button', 'data-key': ban.user_id, 'aria-label': `Lift the ban of ${ban.user_id}`, onclick: () => this.lift(ban) }, 'Lift'))));
+    const n = this.bans.length;
+    this.show({
+      n, title: `Bans here: ${n.toLocaleString('en')}`, note: n > SHOWN ? `The first ${SHOWN} by name; a user’s card has the others.` : '', seen: this.bans,
+      lines: () => this.bans.slice(0, SHOWN).map((ban) => h('li', { class: 'row between', 'data-ban': ban.user_id },
+        h('div', {}, h('bdi', { class: 'queue-who' }, ban.user_id), kind(ban), terms(ban)), lifter(ban, () => this.lift(ban)))),
+    });
   }
 
   lift(ban, user) { askLift({ acts: this.acts, api: this.api, id: this.id, ban, user, after: this.changed }); }
@@ -82,9 +85,9 @@ export class BansView extends Asking {
       : more ? `${bans.length} of ${count(found, 'ban')}.` : count(found, 'ban');
     repaint(this.list, bans.map((ban) => h('li', { class: 'card row between', 'data-ban': ban.user_id },
       h('div', {}, h('p', { class: 'banner-body' }, h('bdi', {}, ban.user_id), ' ', kind(ban)),
-        h('p', { class: 'note' }, untilText(ban), ban.reason ? [': ', h('bdi', {}, ban.reason)] : null),
+        terms(ban),
         ban.by ? h('p', { class: 'note' }, `${ban.by}, ${stamp.format(new Date(ban.since_ts))}: `, h('bdi', {}, ban.justification)) : null),
-      h('button', { type: 'button', 'data-key': ban.user_id, 'aria-label': `Lift the ban of ${ban.user_id}`, onclick: () => this.lift(ban) }, 'Lift'))));
+      lifter(ban, () => this.lift(ban)))));
   }
 
   lift(ban) { askLift({ acts: this.acts, api: this.api, id: null, ban, after: this.turnBound }); }

@@ -1,24 +1,20 @@
 // What waits for a moderator's word in a room: one at a time under the keys, and there only while something waits.
 
 import { stays } from './console-model.js';
-import { repaint } from './console-desk.js';
-import { h, span } from './words.js';
+import { Queue } from './console-queue.js';
+import { span } from './words.js';
 
 const time = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
 /** The server holds 512 of a room; so many are painted, the oldest. */
 const SHOWN = 50;
 
-export class Held {
-  /** `id`: the room. `audience()`: how many see it. `decided()` is called when something was. */
-  constructor({ api, acts, id, audience, decided }) {
-    Object.assign(this, { api, acts, id, audience, decided });
+export class Held extends Queue {
+  /** `given`: {api, acts, id: the room, audience() -> how many see it, decided() when something was}. */
+  constructor(given) {
+    super(given, { name: 'held', label: 'Held for review' });
     this.held = [];
     this.current = null;
-    this.seen = '';
-    this.title = h('h2', { 'aria-live': 'polite' }, 'Held for review');
-    this.list = h('ol', { class: 'queue' });
-    this.note = h('p', { class: 'note' });
-    this.root = h('section', { class: 'card', id: 'held', 'aria-label': 'Held for review', hidden: true }, this.title, this.list, this.note);
+    this.title.setAttribute('aria-live', 'polite');
   }
 
   get there() { return this.api.has('/admin/rooms/{room}/held', 'get'); }
@@ -33,25 +29,21 @@ export class Held {
   }
 
   paint(scroll = false) {
-    // Twice the same is not painted twice: whoever reads or has the focus is left alone.
-    const seen = JSON.stringify([this.current, this.held]);
-    if (seen === this.seen) return;
-    this.seen = seen;
-    this.root.hidden = this.held.length === 0;
-    this.title.textContent = `Held for review: ${this.held.length}`;
-    this.note.textContent = this.held.length > SHOWN ? `The ${SHOWN} oldest are shown.` : '';
-    repaint(this.list, this.held.slice(0, SHOWN).map((c) => this.line(c)));
-    if (scroll) this.list.querySelector('.current')?.scrollIntoView({ block: 'nearest' });
+    const n = this.held.length;
+    this.show({
+      n, title: `Held for review: ${n}`, note: n > SHOWN ? `The ${SHOWN} oldest are shown.` : '', seen: [this.current, this.held], scroll,
+      lines: () => this.held.slice(0, SHOWN).map((c) => this.comment(c)),
+    });
   }
 
-  line(c) {
+  comment(c) {
     const current = c.held_id === this.current;
-    const button = (key, letter, text, decision, kind) => h('button', { type: 'button', class: kind, 'data-key': `${letter}${c.held_id}`, 'aria-label': `${text}: ${c.body}`, onclick: () => this.decide(decision, c) },
-      text, current ? h('kbd', {}, letter) : null);
-    return h('li', { class: current ? 'current' : null, 'data-held': c.held_id, 'aria-current': current ? 'true' : null },
-      h('p', { class: 'queue-text' }, h('bdi', { class: 'queue-who' }, c.user.display ?? c.user.id), ' ', h('bdi', {}, c.body)),
-      h('p', { class: 'note' }, `${time.format(new Date(c.ts))}, refused at ${time.format(new Date(c.until_ts))}`, c.rule ? span('badge', c.rule) : null),
-      h('div', { class: 'row' }, button('approve', 'a', 'Approve', 'approve', null), button('deny', 'd', 'Deny', 'deny', 'danger')));
+    const button = (letter, text, decision, kind) => ({ letter, text, run: () => this.decide(decision, c), kind, hint: current });
+    return this.line({
+      name: 'held', id: c.held_id, current, user: c.user, body: c.body,
+      note: [`${time.format(new Date(c.ts))}, refused at ${time.format(new Date(c.until_ts))}`, c.rule ? span('badge', c.rule) : null],
+      buttons: [button('a', 'Approve', 'approve'), button('d', 'Deny', 'deny', 'danger')],
+    });
   }
 
   /** The next of those that wait. */

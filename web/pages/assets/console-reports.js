@@ -1,7 +1,7 @@
 // What viewers reported in a room, the most reported first: each can be taken under the moderation keys like a comment of the feed.
 
-import { repaint } from './console-desk.js';
 import { count } from './console-model.js';
+import { Queue } from './console-queue.js';
 import { h } from './words.js';
 
 const time = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit' });
@@ -10,19 +10,17 @@ const SHOWN = 30;
 /** Texts that are not in the feed any more are asked for a few at a time. */
 const LOOKS = 5;
 
-export class Reports {
-  /** `known(eventId)`: the feed's comment with this id; `gone(eventId)`: the feed knows that it was taken back. `aim(comment)`: puts one under the keys; `retract`, `ban`: what the buttons do. */
-  constructor({ api, id, known, gone, aim, retract, ban }) {
-    Object.assign(this, { api, id, known, gone, aim, retract, ban });
+export class Reports extends Queue {
+  /**
+   * `given`: {api, id: the room, known(eventId) -> the feed's comment, gone(eventId) -> whether the feed knows that it was taken back,
+   * aim(comment) puts one under the keys, retract(comments) and ban(users): what the buttons do}.
+   */
+  constructor(given) {
+    super(given, { name: 'reports', label: 'Reports by viewers' });
     this.reports = [];
     this.current = null;
     /** Comments by id that were looked up; `null`: it is not there. */
     this.found = new Map();
-    this.seen = '';
-    this.title = h('h2', {}, 'Reports');
-    this.list = h('ol', { class: 'queue' });
-    this.note = h('p', { class: 'note' });
-    this.root = h('section', { class: 'card', id: 'reports', 'aria-label': 'Reports by viewers', hidden: true }, this.title, this.list, this.note);
   }
 
   get there() { return this.api.has('/admin/rooms/{room}/reports', 'get'); }
@@ -51,32 +49,31 @@ export class Reports {
   comment(event) { return this.known(event) ?? this.found.get(event) ?? null; }
 
   paint(scroll = false) {
-    const shown = this.reports.slice(0, SHOWN).map((r) => ({ ...r, comment: this.comment(r.event_id) }));
-    const seen = JSON.stringify([this.current, this.reports.length, shown.map((r) => [r, r.comment?.body])], (key, value) => (key === 'comment' ? undefined : value));
-    if (seen === this.seen) return;
-    this.seen = seen;
-    this.root.hidden = this.reports.length === 0;
-    this.title.textContent = `Reported: ${this.reports.length}`;
-    this.note.textContent = this.reports.length > SHOWN ? `The ${SHOWN} most reported are shown.` : '';
-    repaint(this.list, shown.map((r) => this.line(r)));
-    if (scroll) this.list.querySelector('.current')?.scrollIntoView({ block: 'nearest' });
+    const n = this.reports.length;
+    const shown = this.reports.slice(0, SHOWN).map((report) => ({ report, comment: this.comment(report.event_id) }));
+    this.show({
+      n, title: `Reported: ${n}`, note: n > SHOWN ? `The ${SHOWN} most reported are shown.` : '', scroll,
+      seen: [this.current, n, shown.map(({ report, comment }) => [report, comment?.body])],
+      lines: () => shown.map(({ report, comment }) => this.report(report, comment ?? unknown(report.event_id))),
+    });
   }
 
-  line(r) {
-    const current = r.event_id === this.current;
-    const comment = r.comment ?? { id: r.event_id, body: `event ${r.event_id}` };
+  report(r, comment) {
     const reasons = Object.entries(r.reasons).sort(([, a], [, b]) => b - a).slice(0, 4).map(([why, n]) => (n > 1 ? `${why} ×${n}` : why)).join(', ');
-    const act = (key, text, run, kind) => h('button', { type: 'button', class: kind, 'data-key': `${key}${r.event_id}`, 'aria-label': `${text}: ${comment.body}`, onclick: run }, text);
-    return h('li', { class: current ? 'current' : null, 'data-report': r.event_id, 'aria-current': current ? 'true' : null },
-      h('p', { class: 'queue-text' }, comment.user ? [h('bdi', { class: 'queue-who' }, comment.user.display ?? comment.user.id), ' '] : null, h('bdi', {}, comment.body)),
-      h('p', { class: 'note' }, h('strong', {}, count(r.count, 'user')), ': ', h('bdi', {}, reasons), `, last at ${time.format(new Date(r.last_ts))}`),
-      h('div', { class: 'row' }, act('c', 'Choose', () => this.choose(r.event_id)), act('r', 'Retract', () => this.retract([comment]), 'danger'),
-        comment.user ? act('b', 'Ban', () => this.ban([comment.user]), 'danger') : null));
+    return this.line({
+      name: 'report', id: r.event_id, current: r.event_id === this.current, user: comment.user, body: comment.body,
+      note: [h('strong', {}, count(r.count, 'user')), ': ', h('bdi', {}, reasons), `, last at ${time.format(new Date(r.last_ts))}`],
+      buttons: [
+        { letter: 'c', text: 'Choose', run: () => this.choose(r.event_id) },
+        { letter: 'r', text: 'Retract', run: () => this.retract([comment]), kind: 'danger' },
+        ...(comment.user ? [{ letter: 'b', text: 'Ban', run: () => this.ban([comment.user]), kind: 'danger' }] : []),
+      ],
+    });
   }
 
   choose(event) {
     this.current = event;
-    this.aim(this.comment(event) ?? { id: event, body: `event ${event}` });
+    this.aim(this.comment(event) ?? unknown(event));
     this.paint(true);
   }
 
@@ -101,4 +98,9 @@ export class Reports {
     this.next();
     return true;
   }
+}
+
+/** A comment whose text cannot be had. */
+function unknown(event) {
+  return { id: event, body: `event ${event}` };
 }

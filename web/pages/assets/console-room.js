@@ -2,7 +2,7 @@
 
 import { askBan, askLift, list, named, untilText } from './console-ban.js';
 import { RoomBans } from './console-bans.js';
-import { fact } from './console-desk.js';
+import { fact, repaint } from './console-desk.js';
 import { Held } from './console-held.js';
 import { Reports } from './console-reports.js';
 import { chart } from './console-rooms.js';
@@ -264,21 +264,19 @@ export class RoomView {
       const known = this.room.entries.find((e) => e.id === id);
       return h('li', {}, h('bdi', {}, known?.body ? `${known.user?.display ?? ''}: ${known.body}` : `event ${id}`),
         s.pin_ends?.[id] ? span('note', `until ${time.format(new Date(s.pin_ends[id]))}`) : null,
-        h('button', { type: 'button', class: 'quiet', 'data-name': `pin ${id}`, onclick: () => this.pin(id) }, 'Unpin'));
+        h('button', { type: 'button', class: 'quiet', 'data-key': `pin ${id}`, onclick: () => this.pin(id) }, 'Unpin'));
     });
     const hidden = s.blackout_regions ?? [];
-    const focused = this.facts.contains(document.activeElement) ? document.activeElement.dataset.name : undefined;
-    this.facts.replaceChildren(h('h2', {}, 'Room'), h('dl', {},
+    repaint(this.facts, [h('h2', {}, 'Room'), h('dl', {},
       fact('Viewers', `${(s.counters.viewers ?? 0).toLocaleString('en')}`, chart(history.map((x) => x.viewers), 'Viewers, last three minutes')),
       fact('Comments/s', many(now?.rate ?? 0), chart(history.map((x) => x.rate), 'Comments a second, last three minutes')),
       fact('Skipped', `${many(now?.skipped ?? 0)}/s`), fact('Sampled', `${many(now?.sampled ?? 0)}/s`),
       fact('State', state), fact('Moderation', policy),
-      fact('Slow mode', s.slow_mode_seconds > 0 ? `one in ${seconds(s.slow_mode_seconds)}${until} ` : 'off ', h('button', { type: 'button', class: 'quiet', 'data-name': 'slow', onclick: () => this.slowMode() }, 'Change')),
+      fact('Slow mode', s.slow_mode_seconds > 0 ? `one in ${seconds(s.slow_mode_seconds)}${until} ` : 'off ', h('button', { type: 'button', class: 'quiet', 'data-key': 'slow', onclick: () => this.slowMode() }, 'Change')),
       this.rights.operates && s.blackout_regions
-        ? fact('Blackout', `${hidden.length === 0 ? 'nowhere' : hidden.join(', ')} `, h('button', { type: 'button', class: 'quiet', 'data-name': 'blackout', onclick: () => this.blackout() }, 'Change')) : null,
+        ? fact('Blackout', `${hidden.length === 0 ? 'nowhere' : hidden.join(', ')} `, h('button', { type: 'button', class: 'quiet', 'data-key': 'blackout', onclick: () => this.blackout() }, 'Change')) : null,
       fact('Pinned', pins.length === 0 ? 'nothing' : h('ul', { class: 'pins' }, pins))),
-      h('div', { class: 'row' }, h('button', { type: 'button', class: 'danger', 'data-name': 'all', onclick: () => this.retractAll() }, 'Retract everything')));
-    if (focused) this.facts.querySelector(`[data-name="${focused}"]`)?.focus();
+      h('div', { class: 'row' }, h('button', { type: 'button', class: 'danger', 'data-key': 'all', onclick: () => this.retractAll() }, 'Retract everything'))]);
     this.paintMarks();
   }
 

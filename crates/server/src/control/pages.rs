@@ -43,6 +43,7 @@ const ASSETS: &[(&str, &str, &[u8])] = &[
     asset!("console-desk.js", "text/javascript; charset=utf-8"),
     asset!("console-held.js", "text/javascript; charset=utf-8"),
     asset!("console-model.js", "text/javascript; charset=utf-8"),
+    asset!("console-queue.js", "text/javascript; charset=utf-8"),
     asset!("console-reports.js", "text/javascript; charset=utf-8"),
     asset!("console-room.js", "text/javascript; charset=utf-8"),
     asset!("console-rooms.js", "text/javascript; charset=utf-8"),
