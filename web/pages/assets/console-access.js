@@ -2,9 +2,8 @@
 
 import { Asking, repaint } from './console-desk.js';
 import { remaining, seconds } from './console-model.js';
-import { h } from './words.js';
+import { h, when } from './words.js';
 
-const stamp = new Intl.DateTimeFormat(undefined, { dateStyle: 'short', timeStyle: 'medium' });
 const OUTAGES = [[900, '15 minutes'], [3600, '1 hour'], [7200, '2 hours'], [21_600, '6 hours'], [43_200, '12 hours'], [86_400, '1 day']];
 const REVOKED = [[3600, '1 hour'], [86_400, '1 day'], [2_592_000, '30 days'], [34_560_000, '400 days']];
 /** The shortest outage, and the shortest revocation, that there is. */
@@ -48,7 +47,7 @@ export class AccessView extends Asking {
     const row = outage ? this.told?.row : undefined;
     repaint(this.outage, [
       h('h2', {}, 'Identity provider', h('span', { class: 'state-name', 'data-state': outage ? 'settling' : 'live' }, outage ? 'outage declared' : 'no outage declared')),
-      outage ? h('p', {}, `Since ${stamp.format(new Date(outage.since_ts))}, until ${stamp.format(new Date(outage.until_ts))}: tokens that ran out up to 12 hours ago let their holders watch.`)
+      outage ? h('p', {}, `Since ${when(outage.since_ts)}, until ${when(outage.until_ts)}: tokens that ran out up to 12 hours ago let their holders watch.`)
         : h('p', { class: 'note' }, 'When it cannot give out tokens, an outage lets those that ran out lately watch, for a day at most.'),
       row ? h('p', { class: 'note' }, `${row.operator}: `, h('bdi', {}, row.justification)) : null,
       h('div', { class: 'row wrap' }, h('button', { type: 'button', 'data-key': 'declare', onclick: () => this.declare() }, outage ? 'Declare anew' : 'Declare an outage'),
@@ -58,7 +57,7 @@ export class AccessView extends Asking {
     repaint(this.list, revoked.map((r) => {
       const { of, name } = whose(r);
       return h('li', { class: 'card row between', 'data-revoked': name },
-        h('div', {}, h('p', { class: 'banner-body' }, `${of} `, h('bdi', {}, name)), h('p', { class: 'note' }, `since ${stamp.format(new Date(r.since_ts))}, until ${stamp.format(new Date(r.until_ts))}`)),
+        h('div', {}, h('p', { class: 'banner-body' }, `${of} `, h('bdi', {}, name)), h('p', { class: 'note' }, `since ${when(r.since_ts)}, until ${when(r.until_ts)}`)),
         of === 'key' && !this.rights.keys ? h('p', { class: 'note' }, 'An admin’s to restore.')
           : h('button', { type: 'button', 'data-key': `${of} ${name}`, 'aria-label': `Take tokens of the ${of} ${name} again`, onclick: () => this.restore(r) }, 'Restore'));
     }));

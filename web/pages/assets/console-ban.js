@@ -1,10 +1,10 @@
 // Bans as they are asked for and lifted, wherever in the console: one dialog that says what each choice comes to.
 
 import { banFault, count, remaining, seconds } from './console-model.js';
+import { when } from './words.js';
 
 const LENGTHS = [[0, 'until it is lifted'], [60, '1 minute'], [300, '5 minutes'], [600, '10 minutes'], [3600, '1 hour'], [86_400, '1 day'], [604_800, '1 week'], [2_592_000, '30 days']];
 const PURGES = [['0', 'nothing'], ['1', 'the last minute'], ['5', 'the last 5 minutes'], ['10', 'the last 10 minutes'], ['60', 'the last hour'], ['1440', 'the last day']];
-const day = new Intl.DateTimeFormat(undefined, { dateStyle: 'short', timeStyle: 'medium' });
 
 export function named(user) {
   return user?.display && user.display !== user.id ? `${user.display} (${user.id})` : user?.id ?? 'somebody';
@@ -17,7 +17,7 @@ export function list(users, most = 5) {
 
 /** Until when a ban holds, in words. */
 export function untilText(ban) {
-  return ban.until_ts ? `until ${day.format(new Date(ban.until_ts))}` : 'until it is lifted';
+  return ban.until_ts ? `until ${when(ban.until_ts)}` : 'until it is lifted';
 }
 
 /** Puts up or lifts a ban; `id`: the room, `null` for the whole site. */

@@ -4,9 +4,8 @@ import { askBan, askLift, untilText } from './console-ban.js';
 import { Asking, repaint } from './console-desk.js';
 import { count, holds } from './console-model.js';
 import { Queue } from './console-queue.js';
-import { h, span } from './words.js';
+import { h, span, when } from './words.js';
 
-const stamp = new Intl.DateTimeFormat(undefined, { dateStyle: 'short', timeStyle: 'medium' });
 /** Bans of a room that are shown; a user's card finds any. */
 const SHOWN = 50;
 /** Bans of the site asked for at a time. */
@@ -86,7 +85,7 @@ export class BansView extends Asking {
     repaint(this.list, bans.map((ban) => h('li', { class: 'card row between', 'data-ban': ban.user_id },
       h('div', {}, h('p', { class: 'banner-body' }, h('bdi', {}, ban.user_id), ' ', kind(ban)),
         terms(ban),
-        ban.by ? h('p', { class: 'note' }, `${ban.by}, ${stamp.format(new Date(ban.since_ts))}: `, h('bdi', {}, ban.justification)) : null),
+        ban.by ? h('p', { class: 'note' }, `${ban.by}, ${when(ban.since_ts)}: `, h('bdi', {}, ban.justification)) : null),
       lifter(ban, () => this.lift(ban)))));
   }
 

@@ -1,10 +1,9 @@
 // Banners, gateways and the audit: what concerns the whole site.
 
 import { count, seconds } from './console-model.js';
-import { h } from './words.js';
+import { h, when } from './words.js';
 
 const EVERY_MS = 3000;
-const stamp = new Intl.DateTimeFormat(undefined, { dateStyle: 'short', timeStyle: 'medium' });
 
 /** Other children in a list; what has the focus keeps it by its `data-key`. */
 export function repaint(list, children) {
@@ -60,7 +59,7 @@ export class BannersView extends Asking {
     this.note.textContent = banners.length === 0 ? 'No banner stands.' : '';
     repaint(this.list, banners.map((b) => h('li', { class: 'card row between', 'data-banner': b.banner_id },
       h('div', {}, h('p', { class: 'banner-body' }, h('bdi', {}, b.body)),
-        h('p', { class: 'note' }, `until ${stamp.format(new Date(b.until_ts))}`, b.source_room_id ? ` · from ${b.source_room_id}` : '', b.item ? ' · of a gift' : '')),
+        h('p', { class: 'note' }, `until ${when(b.until_ts)}`, b.source_room_id ? ` · from ${b.source_room_id}` : '', b.item ? ' · of a gift' : '')),
       h('button', { type: 'button', class: 'danger', 'data-key': b.banner_id, onclick: () => this.end(b) }, 'End'))));
   }
 
@@ -261,7 +260,7 @@ export class AuditView {
   row(row) {
     const where = row.room_id ? h('a', { href: `#/room/${encodeURIComponent(row.room_id)}` }, row.room_id) : h('span', {}, row.target ?? '');
     const what = [...(row.changes ?? []).map(change), ...(row.given ? [given(row.given)] : [])].filter((text) => text !== '').join(' · ');
-    return h('li', { class: 'card' }, h('div', { class: 'row between' }, h('span', {}, h('strong', {}, row.action), ' ', where), h('time', { class: 'note', datetime: row.ts }, stamp.format(new Date(row.ts)))),
+    return h('li', { class: 'card' }, h('div', { class: 'row between' }, h('span', {}, h('strong', {}, row.action), ' ', where), h('time', { class: 'note', datetime: row.ts }, when(row.ts))),
       what ? h('p', { class: 'what' }, h('bdi', {}, what)) : null,
       h('p', { class: 'note' }, row.operator ?? '', ': ', h('bdi', {}, row.justification)));
   }
@@ -276,10 +275,10 @@ export class AuditView {
 /** A record that an operator's change wrote, in words. */
 function change(record) {
   switch (record.type) {
-    case 'ban': return `${record.user_id} ${record.shadow ? 'shadowed ' : ''}${record.until_ts ? `until ${stamp.format(new Date(record.until_ts))}` : 'for good'}${record.reason ? ` (${record.reason})` : ''}`;
+    case 'ban': return `${record.user_id} ${record.shadow ? 'shadowed ' : ''}${record.until_ts ? `until ${when(record.until_ts)}` : 'for good'}${record.reason ? ` (${record.reason})` : ''}`;
     case 'unban': return record.user_id;
     case 'held_end': return `${record.held_id} ${record.end}`;
-    case 'retract': return `${record.all ? 'every comment' : record.user_id ? `all of ${record.user_id}${record.since_ts ? ` since ${stamp.format(new Date(record.since_ts))}` : ''}` : `event ${record.target_event_id}`}${record.reason ? ` (${record.reason})` : ''}`;
+    case 'retract': return `${record.all ? 'every comment' : record.user_id ? `all of ${record.user_id}${record.since_ts ? ` since ${when(record.since_ts)}` : ''}` : `event ${record.target_event_id}`}${record.reason ? ` (${record.reason})` : ''}`;
     case 'config': return given(Object.fromEntries(Object.entries(record).filter(([key]) => !OF_THE_LOG.has(key))));
     default: return '';
   }
@@ -304,5 +303,5 @@ function admission(limit) {
 }
 
 function changed(change) {
-  return change ? h('p', { class: 'note' }, `${change.by}, ${stamp.format(new Date(change.ts))}: `, h('bdi', {}, change.justification)) : null;
+  return change ? h('p', { class: 'note' }, `${change.by}, ${when(change.ts)}: `, h('bdi', {}, change.justification)) : null;
 }

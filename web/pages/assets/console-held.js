@@ -2,7 +2,7 @@
 
 import { stays } from './console-model.js';
 import { Queue } from './console-queue.js';
-import { span } from './words.js';
+import { shownAs, span } from './words.js';
 
 const time = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
 /** The server holds 512 of a room; so many are painted, the oldest. */
@@ -57,7 +57,7 @@ export class Held extends Queue {
   async decide(decision, comment = this.held.find((c) => c.held_id === this.current)) {
     if (!comment) return;
     const shows = decision === 'approve';
-    const who = comment.user.display ?? comment.user.id;
+    const who = shownAs(comment.user);
     const did = await this.acts.perform({
       title: shows ? 'Show this comment?' : 'Deny this comment?',
       effects: [

@@ -1,7 +1,7 @@
 // Something that waits in a line beside the feed: a card that is there only while something does.
 
 import { repaint } from './console-desk.js';
-import { h } from './words.js';
+import { h, shownAs } from './words.js';
 
 export class Queue {
   /** `given`: what this kind needs. `name`: of the card; `list`: `ul` where the order says nothing. */
@@ -32,7 +32,7 @@ export class Queue {
   /** A comment of one: who said it, where that is known, a note, and `buttons` of `{letter, text, run, kind?, hint?}`, `hint` showing the letter. */
   line({ name, id, current, user, body, note, buttons }) {
     return h('li', { class: current ? 'current' : null, [`data-${name}`]: id, 'aria-current': current ? 'true' : null },
-      h('p', { class: 'queue-text' }, user ? [h('bdi', { class: 'queue-who' }, user.display ?? user.id), ' '] : null, h('bdi', {}, body)),
+      h('p', { class: 'queue-text' }, user ? [h('bdi', { class: 'queue-who' }, shownAs(user)), ' '] : null, h('bdi', {}, body)),
       h('p', { class: 'note' }, ...note),
       h('div', { class: 'row' }, buttons.map(({ letter, text, run, kind, hint }) => h('button', {
         type: 'button', class: kind, 'data-key': `${letter}${id}`, 'aria-label': `${text}: ${body}`, onclick: run,

@@ -9,7 +9,7 @@ import { chart } from './console-rooms.js';
 import { authors, count, left, measure, moved, pinnedWith, regions, seconds, targets } from './console-model.js';
 import { apply, applySnapshot, emptyRoom, isRetracted, sampledText, scoreboard } from './model.js';
 import { RoomStream } from './stream.js';
-import { h, hue, money, scoreLine, span } from './words.js';
+import { h, hue, money, scoreLine, shownAs, span, when } from './words.js';
 
 const EVERY_MS = 2000;
 const HISTORY_SHOWN = 50;
@@ -20,7 +20,6 @@ const BANS_TURNS = 5;
 const PINS = [['0', 'until it is taken down'], ['300', '5 minutes'], ['900', '15 minutes'], ['1800', '30 minutes'], ['3600', '1 hour'], ['14400', '4 hours'], ['86400', '1 day']];
 const STATES = ['scheduled', 'live', 'settling', 'closed'];
 const time = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit' });
-const day = new Intl.DateTimeFormat(undefined, { dateStyle: 'short', timeStyle: 'medium' });
 
 export class RoomView {
   constructor({ api, root, acts, rights, faulted, histories, id }) {
@@ -204,12 +203,12 @@ export class RoomView {
   draw(e) {
     if (e.type === 'score') return h('li', { class: 'event' }, `${e.score.match_id} · ${scoreLine(e.score)}`);
     if (e.type === 'gift') {
-      return h('li', { class: 'event gift' }, span('giver', e.gift.user?.display ?? e.gift.user?.id ?? 'Someone'), ` sent ${e.gift.item} `,
+      return h('li', { class: 'event gift' }, span('giver', shownAs(e.gift.user, 'Someone')), ` sent ${e.gift.item} `,
         span('times', `×${e.gift.count ?? 1}`), e.gift.amount_micros > 0 ? span('amount', money(e.gift.amount_micros, e.gift.currency)) : null);
     }
     if (e.type === 'note') return h('li', { class: 'event' }, e.text);
-    if (e.retracted) return h('li', { class: 'retracted', 'data-id': e.id }, `Removed: ${e.user?.display ?? e.user?.id ?? ''}${e.reason ? ` (${e.reason})` : ''}`);
-    const who = h('span', { class: 'who' }, h('bdi', {}, e.user?.display ?? e.user?.id ?? 'someone'));
+    if (e.retracted) return h('li', { class: 'retracted', 'data-id': e.id }, `Removed: ${shownAs(e.user, '')}${e.reason ? ` (${e.reason})` : ''}`);
+    const who = h('span', { class: 'who' }, h('bdi', {}, shownAs(e.user)));
     who.style.setProperty('color', `hsl(${hue(e.user?.id ?? '')} 60% var(--who-light, 40%))`);
     return h('li', { 'data-id': e.id }, h('button', { type: 'button', class: 'pick', tabindex: -1, 'aria-pressed': 'false', 'aria-label': 'Select' }),
       span('time', e.ts ? time.format(new Date(e.ts)) : ''), (e.user?.badges ?? []).map((b) => span('badge', b)), who,
@@ -546,7 +545,7 @@ export class RoomView {
     const act = (text, run, danger) => h('button', { type: 'button', class: danger ? 'danger' : null, onclick: run }, text);
     this.card.hidden = false;
     this.card.replaceChildren(
-      h('div', { class: 'row between' }, h('h2', {}, h('bdi', {}, user.display ?? user.id)), h('button', { type: 'button', class: 'quiet', 'aria-label': 'Close the user card', onclick: () => this.closeUser() }, '×')),
+      h('div', { class: 'row between' }, h('h2', {}, h('bdi', {}, shownAs(user))), h('button', { type: 'button', class: 'quiet', 'aria-label': 'Close the user card', onclick: () => this.closeUser() }, '×')),
       h('p', { class: 'id' }, user.id), h('p', { class: 'badges' }, (user.badges ?? []).map((b) => span('badge', b))),
       h('p', { class: 'note' }, `${count(here.length, 'comment')} in this view`), standing,
       h('div', { class: 'row wrap' }, act('Timeout', () => this.ban(600, [user]), true), act('Ban', () => this.ban(0, [user]), true), act('Retract all', () => this.retractUser(user), true)),
@@ -557,7 +556,7 @@ export class RoomView {
       const [lines, { rows, more }] = await Promise.all([this.standing(user), this.history(user)]);
       if (this.asked !== asked || this.stopped) return;
       standing.replaceChildren(...lines);
-      past.replaceChildren(...rows.map((row) => { const { kind, text } = told(row); return h('li', { class: kind }, span('time', row.ts ? day.format(new Date(row.ts)) : ''), h('bdi', {}, text)); }));
+      past.replaceChildren(...rows.map((row) => { const { kind, text } = told(row); return h('li', { class: kind }, span('time', row.ts ? when(row.ts) : ''), h('bdi', {}, text)); }));
       note.textContent = rows.length === 0 ? (more ? 'Nothing in the newest part of the log.' : 'Nothing in the log.') : more ? `The newest ${rows.length}.` : 'That is all in the log.';
     } catch (fault) {
       if (this.asked === asked) note.textContent = `No history: ${fault.message}`;
@@ -641,9 +640,9 @@ function told(row) {
   switch (row.type) {
     case 'comment': return { kind: row.retracted ? 'gone' : 'comment', text: `${row.body}${row.verdict === 'flag' ? ' (flagged)' : ''}${row.retracted ? ' (retracted)' : ''}` };
     case 'gift': return { kind: 'comment', text: `gave ${row.count ?? 1} × ${row.item}` };
-    case 'ban': return { kind: 'deed', text: `${row.shadow ? 'shadowed' : row.until_ts ? 'timed out' : 'banned'}${row.until_ts ? ` until ${day.format(new Date(row.until_ts))}` : ''}${row.reason ? `: ${row.reason}` : ''}` };
+    case 'ban': return { kind: 'deed', text: `${row.shadow ? 'shadowed' : row.until_ts ? 'timed out' : 'banned'}${row.until_ts ? ` until ${when(row.until_ts)}` : ''}${row.reason ? `: ${row.reason}` : ''}` };
     case 'unban': return { kind: 'deed', text: 'ban lifted' };
-    case 'retract': return { kind: 'deed', text: `${row.since_ts ? `retracted what was said since ${day.format(new Date(row.since_ts))}` : 'everything retracted'}${row.reason ? `: ${row.reason}` : ''}` };
+    case 'retract': return { kind: 'deed', text: `${row.since_ts ? `retracted what was said since ${when(row.since_ts)}` : 'everything retracted'}${row.reason ? `: ${row.reason}` : ''}` };
     case 'erased': return { kind: 'gone', text: 'erased' };
     default: return { kind: 'gone', text: row.type };
   }

@@ -2,7 +2,7 @@
 
 import { answerable, apply, applySnapshot, emptyRoom, isRetracted, likesShown, optimistic, sampledText, scoreboard, standing, undecided } from './model.js';
 import { RoomStream } from './stream.js';
-import { claim, hue, money, scoreLine, span } from './words.js';
+import { claim, hue, money, scoreLine, shownAs, span } from './words.js';
 
 const roomId = decodeURIComponent(location.pathname.split('/')[2] ?? '');
 const room = emptyRoom(roomId);
@@ -71,7 +71,7 @@ function fateText(e) {
 function quote(parent) {
   const line = document.createElement('blockquote');
   if (parent.user) {
-    line.append(span('who', parent.user.display ?? parent.user.id ?? 'someone'), document.createTextNode(parent.body));
+    line.append(span('who', shownAs(parent.user)), document.createTextNode(parent.body));
   } else {
     line.className = 'unknown';
     line.textContent = parent.retracted ? 'Answer to a comment that was removed' : 'Answer to an earlier comment';
@@ -84,7 +84,7 @@ function replyButton(e) {
   // Its word is the style sheet's: the line reads, and is copied, without it.
   button.type = 'button';
   button.className = 'reply';
-  button.setAttribute('aria-label', `Reply to ${e.user?.display ?? e.user?.id ?? 'someone'}`);
+  button.setAttribute('aria-label', `Reply to ${shownAs(e.user)}`);
   button.addEventListener('click', () => reply(e.id));
   return button;
 }
@@ -99,7 +99,7 @@ function draw(li, e) {
   } else if (e.type === 'gift') {
     const combo = e.gift.gifts > 1;
     li.className = combo ? 'event gift combo' : 'event gift';
-    li.append(span('giver', e.gift.user?.display ?? e.gift.user?.id ?? 'Someone'),
+    li.append(span('giver', shownAs(e.gift.user, 'Someone')),
       document.createTextNode(` sent ${e.gift.item} `), span('times', `×${e.gift.count ?? 1}`));
     if (e.gift.amount_micros > 0) li.append(span('amount', money(e.gift.amount_micros, e.gift.currency)));
   } else if (e.type === 'note') {
@@ -111,7 +111,7 @@ function draw(li, e) {
   } else {
     if (e.mine) li.className = e.fate === 'refused' ? 'mine refused' : 'mine';
     if (e.parent) li.append(quote(e.parent));
-    const who = span('who', e.user?.display ?? e.user?.id ?? 'someone');
+    const who = span('who', shownAs(e.user));
     who.style.setProperty('color', `hsl(${hue(e.user?.id ?? who.textContent)} 60% var(--who-light, 40%))`);
     li.append(span('time', e.ts ? time.format(new Date(e.ts)) : ''));
     for (const badge of e.user?.badges ?? []) li.append(span('badge', badge));
@@ -326,7 +326,7 @@ function reply(id) {
   replyingTo = parent;
   el('replying').hidden = parent === null;
   if (parent === null) { el('replying-to').replaceChildren(); return; }
-  el('replying-to').replaceChildren(document.createTextNode('Replying to '), span('who', parent.user.display ?? parent.user.id ?? 'someone'),
+  el('replying-to').replaceChildren(document.createTextNode('Replying to '), span('who', shownAs(parent.user)),
     span('quoted', parent.body));
   text.focus();
 }

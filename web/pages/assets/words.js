@@ -10,6 +10,17 @@ export function claim(token, key) {
   }
 }
 
+/** What a user is called; the id where there is no name. */
+export function shownAs(user, nobody = 'someone') {
+  return user?.display ?? user?.id ?? nobody;
+}
+
+const stamp = new Intl.DateTimeFormat(undefined, { dateStyle: 'short', timeStyle: 'medium' });
+/** A time as `ts` is: its day and the second. */
+export function when(ts) {
+  return stamp.format(new Date(ts));
+}
+
 export function span(className, content) {
   const s = document.createElement('span');
   s.className = className;
