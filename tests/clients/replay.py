@@ -56,14 +56,21 @@ def replay(server: Server, file: Path, room: str) -> tuple[dict | None, subproce
         return None, run
 
 
+def judged(good: bool, what: str, account: dict | None, run: subprocess.CompletedProcess[str]) -> int:
+    """Says how a replay went; 1 when it failed."""
+    print(f"{'ok  ' if good else 'FAIL'} {what}: {json.dumps(account) if account else f'exit {run.returncode} {run.stdout[-500:]}'}")
+    if not good:
+        print(run.stderr[-2000:])
+    return int(not good)
+
+
 def plain(files: list[Path], binary: str) -> int:
     failed = 0
     with Server(binary) as server:
         for n, file in enumerate(files):
             account, run = replay(server, file, f"replay-{n}")
             if account is None:
-                print(f"FAIL {file.name}: exit {run.returncode}\n{run.stdout[-500:]}\n{run.stderr[-2000:]}")
-                failed += 1
+                failed += judged(False, file.name, account, run)
                 continue
             valid, acked = account["published"], account["acked"]
             # Who is banned in a recording of moderation is refused here too.
@@ -73,10 +80,7 @@ def plain(files: list[Path], binary: str) -> int:
                 gifts = account.get("gifts") or {}
                 good = good and GIFTS[file.name] == (gifts.get("posted"), gifts.get("logged"))
                 good = good and gifts["logged"] == gifts["shown"] == gifts["counted"]
-            failed += not good
-            print(f"{'ok  ' if good else 'FAIL'} {file.name}: {json.dumps(account)}")
-            if not good:
-                print(run.stderr[-1500:])
+            failed += judged(good, file.name, account, run)
         assert server.stop() == 0
     return failed
 
@@ -102,10 +106,7 @@ def moderated(files: list[Path], binary: str) -> int:
                 good = good and account["not_published"].get(NOT_HELD, 0) == unknown
                 good = good and told["waiting"] == held - approved - denied
                 good = good and told["visible"] == told["shown"] - told["taken_back"]
-                failed += not good
-                print(f"{'ok  ' if good else 'FAIL'} {file.name} moderated: {json.dumps(account) if account else run.stdout[-500:]}")
-                if not good:
-                    print(run.stderr[-1500:])
+                failed += judged(good, f"{file.name} moderated", account, run)
             assert server.stop() == 0
     return failed
 
