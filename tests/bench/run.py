@@ -430,11 +430,16 @@ def snapshot() -> None:
         say("snapshot", p50_ms=times[len(times) // 2], p99_ms=times[len(times) * 99 // 100], max_ms=times[-1], bytes=len(body))
 
 
+def example(package: str, name: str, *args: str) -> str:
+    """What an example of a package says."""
+    subprocess.run(["cargo", "build", "--profile", PROFILE, "-q", "-p", package, "--example", name], cwd=ROOT, check=True)
+    return subprocess.run([str(BUILT / "examples" / name), *args], check=True, capture_output=True, text=True).stdout
+
+
 def recovery() -> None:
     """From start to ready on a log of 1 GB, after a kill."""
-    subprocess.run(["cargo", "build", "--profile", PROFILE, "-q", "-p", "grandstand-store", "--example", "recover_rate"], cwd=ROOT, check=True)
     server = Server(BINARY)
-    fill = subprocess.run([str(BUILT / "examples/recover_rate"), str(server.data), str(1 << 30)], check=True, capture_output=True, text=True)
+    inside = example("grandstand-store", "recover_rate", str(server.data), str(1 << 30))
     size = sum(f.stat().st_size for f in server.data.rglob("*") if f.is_file())
     times = []
     for _ in range(3):
@@ -443,25 +448,18 @@ def recovery() -> None:
         times.append(time.perf_counter() - start)
         server.kill()
     server.__exit__()
-    say("recovery", log_mb=size >> 20, start_to_ready_s=times, inside=fill.stdout.strip())
-
-
-def example(package: str, name: str, *args: str) -> dict:
-    """What an example of a package says in its one line of JSON."""
-    subprocess.run(["cargo", "build", "--profile", PROFILE, "-q", "-p", package, "--example", name], cwd=ROOT, check=True)
-    run = subprocess.run([str(BUILT / "examples" / name), *args], check=True, capture_output=True, text=True)
-    return json.loads(run.stdout)
+    say("recovery", log_mb=size >> 20, start_to_ready_s=times, inside=inside.strip())
 
 
 def admission() -> None:
     """Nanoseconds of a publish at the owner's door by what becomes of it, and the memory of a million users that are known."""
     users = round(1_000_000 * float(os.environ.get("BENCH_SCALE", "1")))
-    say("admission", **example("grandstand-core", "admission_rate", str(users)))
+    say("admission", **json.loads(example("grandstand-core", "admission_rate", str(users))))
 
 
 def classifier() -> None:
     """Nanoseconds of a comment in the built-in classifier with a list of five thousand entries."""
-    say("classifier", **example("grandstand-classifier", "judge_rate"))
+    say("classifier", **json.loads(example("grandstand-classifier", "judge_rate")))
 
 
 def build() -> None:
