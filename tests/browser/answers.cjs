@@ -2,15 +2,13 @@
 // author of a comment in a sampled room is told what became of it.
 const path = require('node:path');
 
-const PHONE = { viewport: { width: 390, height: 780 }, deviceScaleFactor: 2, hasTouch: true, isMobile: true };
-
 /** `tools`: what the other browser tests use too. */
 module.exports = ({ open, check, live, say, shows, screens, token }) => {
-  const { call, gone, noSideways } = require('./desk.cjs')({ live });
+  const { call, close, gone, noSideways, PHONE } = require('./desk.cjs')({ open, check, live });
+  const FINGERS = { ...PHONE, hasTouch: true, isMobile: true };
   const quotes = (page, wanted) => page.waitForFunction(
     (text) => [...document.querySelectorAll('#feed blockquote')].some((q) => q.textContent === text), wanted);
   const line = (page, text) => page.locator('#feed li', { hasText: text }).first();
-  const faultless = (...pages) => check(pages.every((page) => page.faults.length === 0), `page faults: ${pages.map((page) => page.faults)}`);
 
   return {
     async 'an answer shows on every page what it answers, and the quote goes with a retract'({ browser, url, data, put, postAs }) {
@@ -20,7 +18,7 @@ module.exports = ({ open, check, live, say, shows, screens, token }) => {
         const answer = await call(url, 'POST', '/admin/rooms/answers/retract', moderator, { event_id: event, justification: 'browser test' });
         check(answer.status === 200, `retract: ${JSON.stringify(answer)}`);
       };
-      const [a, b] = await Promise.all([open(browser, `${url}/rooms/answers`), open(browser, `${url}/rooms/answers`, { ...PHONE, colorScheme: 'dark' })]);
+      const [a, b] = await Promise.all([open(browser, `${url}/rooms/answers`), open(browser, `${url}/rooms/answers`, { ...FINGERS, colorScheme: 'dark' })]);
       await Promise.all([live(a), live(b)]);
       const long = `what a save <b>that</b> was ${'and another one '.repeat(20)}`;
       const first = await postAs('answers', { id: 'mia', name: '<i>Mia</i>' }, long);
@@ -79,8 +77,7 @@ module.exports = ({ open, check, live, say, shows, screens, token }) => {
         .some((q) => ['Answer to an earlier comment', 'Answer to a comment that was removed'].includes(q.textContent)));
       check(!(await b.textContent('#feed')).includes('what a save'), 'a retracted text came back');
       await a.screenshot({ path: path.join(screens, 'answer-retracted-desktop.png') });
-      faultless(a, b);
-      await Promise.all([a.context().close(), b.context().close()]);
+      await close(a, b);
     },
 
     async 'what others said just before an own comment is shown, though its answer came first'({ browser, url, put, postAs }) {
@@ -98,13 +95,12 @@ module.exports = ({ open, check, live, say, shows, screens, token }) => {
       await page.waitForFunction(() => document.querySelectorAll('#feed .reply').length === 7);
       const texts = await page.$$eval('#feed li', (all) => all.map((li) => li.textContent.match(/(mia|own) \d|hello/)[0]));
       check(texts.join() === 'hello,mia 0,own 0,mia 1,own 1,mia 2,own 2', `in the room's order: ${texts}`);
-      faultless(page);
-      await page.context().close();
+      await close(page);
     },
 
     async 'the badge of a sampled view comes and goes with the setting'({ browser, url, put, post }) {
       await put('badge', { title: 'Badge', sampling: 'always' });
-      const page = await open(browser, `${url}/rooms/badge`, PHONE);
+      const page = await open(browser, `${url}/rooms/badge`, FINGERS);
       await live(page);
       await page.waitForSelector('#sampled:not([hidden])');
       check(/^You are shown at most 5 comments a second/.test(await page.getAttribute('#sampled', 'title')), 'what the badge says at length');
@@ -116,8 +112,7 @@ module.exports = ({ open, check, live, say, shows, screens, token }) => {
       await page.waitForSelector('#sampled', { state: 'hidden' });
       await put('badge', { sampling: 'always' });
       await page.waitForSelector('#sampled:not([hidden])');
-      faultless(page);
-      await page.context().close();
+      await close(page);
     },
 
     async 'the author in a wide room is told what became of a comment, and loses it when it is retracted'({ browser, url, data, put }) {
@@ -155,8 +150,7 @@ module.exports = ({ open, check, live, say, shows, screens, token }) => {
       await page.waitForFunction(() => ![...document.querySelectorAll('#feed li')].some((li) => li.textContent.includes('alone in its window')));
       await act({ user_id: shown.user.id });
       await page.waitForFunction(() => document.querySelectorAll('#feed li:not(.retracted):not(.event)').length === 0);
-      faultless(page);
-      await page.context().close();
+      await close(page);
     },
   };
 };

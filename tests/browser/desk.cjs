@@ -1,7 +1,13 @@
-// What tests of the operators' console do again and again: sign in, go to a room, choose a comment, answer a dialog.
+// What tests of the operators' console do again and again: sign in, go to a room, choose a comment, answer a dialog, look at it on
+// every kind of screen.
 
-/** `live`: waits for a page's stream. */
-module.exports = ({ live }) => {
+const WITHIN_MS = 1000;
+const PHONE = { viewport: { width: 390, height: 780 }, deviceScaleFactor: 2 };
+/** The screens that a page has to fit, by name. */
+const SCREENS = [['desktop-light', {}], ['desktop-dark', { colorScheme: 'dark' }], ['phone-light', PHONE], ['phone-dark', { ...PHONE, colorScheme: 'dark' }]];
+
+/** `tools`: what the other browser tests use too. */
+module.exports = ({ open, check, live }) => {
   const signIn = async (page, url, secret) => {
     await page.goto(`${url}/console`);
     await page.fill('#enter-token', secret);
@@ -12,6 +18,13 @@ module.exports = ({ live }) => {
     await page.goto(`${url}/console#/room/${encodeURIComponent(room)}`);
     await live(page);
     await page.waitForSelector('.facts dl');
+  };
+  /** The console, signed in, and in `room` where one is named. */
+  const enter = async (browser, url, secret, room, options) => {
+    const page = await open(browser, 'about:blank', options);
+    await signIn(page, url, secret);
+    if (room) await openRoom(page, url, room);
+    return page;
   };
   /** What the console's status line says, by now or soon. */
   const said = (page, text) => page.waitForFunction((wanted) => document.getElementById('said').textContent.includes(wanted), text);
@@ -30,6 +43,20 @@ module.exports = ({ live }) => {
     }
     throw new Error(`no way by k to ${text}`);
   };
+  /** What was done at `start` has come about by now, and in time. */
+  const within = (start, what) => {
+    const took = Date.now() - start;
+    console.log(`     ${what} after ${took} ms`);
+    check(took < WITHIN_MS, `${what} after ${took} ms`);
+  };
+  /** Nothing on these pages went wrong; they are closed. */
+  const close = async (...pages) => {
+    check(pages.every((page) => page.faults.length === 0), `page faults: ${pages.map((page) => page.faults).join(' ')}`);
+    await Promise.all(pages.map((page) => page.context().close()));
+  };
+  /** Whether each control that is seen has a name that a screen reader can say. */
+  const allNamed = (page) => page.$$eval('a, button, input, select, textarea', (all) => all.filter((e) => e.offsetParent !== null)
+    .every((e) => (e.getAttribute('aria-label') ?? e.labels?.[0]?.textContent ?? e.textContent).trim() !== ''));
   const gone = (page, text) => page.waitForFunction((wanted) => ![...document.querySelectorAll('#feed li')].some((li) => li.textContent.includes(wanted)), text);
   const noSideways = (page) => page.evaluate(() => document.documentElement.scrollWidth <= document.documentElement.clientWidth);
   const call = async (url, method, where, secret, body) => {
@@ -38,5 +65,5 @@ module.exports = ({ live }) => {
     });
     return { status: response.status, body: await response.json().catch(() => null) };
   };
-  return { signIn, openRoom, said, asked, answer, choose, gone, noSideways, call };
+  return { signIn, enter, openRoom, said, asked, answer, choose, within, close, allNamed, gone, noSideways, call, PHONE, SCREENS };
 };

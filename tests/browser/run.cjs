@@ -65,6 +65,7 @@ const say = async (page, text) => { await page.fill('#composer-text', text); awa
 const bodies = (page) => page.$$eval('#feed li:not(.event)', (items) => items.map((li) => li.textContent));
 const shows = (page, text) => page.waitForFunction(
   (wanted) => [...document.querySelectorAll('#feed li')].some((li) => li.textContent.includes(wanted)), text);
+const { allNamed, noSideways } = require('./desk.cjs')({ open, check, live });
 
 const tests = {
   async 'two pages talk to each other'({ browser, url }) {
@@ -204,8 +205,7 @@ const tests = {
     check(await page.$eval('#banners .more', (e) => e.textContent) === '+1', 'the other one is counted');
     await page.screenshot({ path: path.join(screens, 'gifts-desktop-light.png') });
     await other.screenshot({ path: path.join(screens, 'gifts-phone-dark.png') });
-    const wide = await other.evaluate(() => document.documentElement.scrollWidth > document.documentElement.clientWidth);
-    check(!wide, 'the banner scrolls sideways');
+    check(await noSideways(other), 'the banner scrolls sideways');
     await banner(null, id);
     await Promise.all([leads(page, '<b>Bo</b> · 3 × rocket'), leads(other, '<b>Bo</b> · 3 × rocket')]);
     check(await page.$('#banners b') === null, 'a name became markup');
@@ -232,15 +232,12 @@ const tests = {
       const other = await open(browser, room, options);
       await live(other);
       await other.waitForFunction(() => document.querySelectorAll('#feed li').length >= 5);
-      const wide = await other.evaluate(() => document.documentElement.scrollWidth > document.documentElement.clientWidth);
-      check(!wide, `${name} scrolls sideways`);
+      check(await noSideways(other), `${name} scrolls sideways`);
       await other.screenshot({ path: path.join(screens, `${name}.png`) });
       await other.context().close();
     }
     // Reachable in order by Tab, each with a name a screen reader can say.
-    const named = await page.$$eval('a, button, input, textarea', (all) => all.filter((e) => e.offsetParent !== null)
-      .every((e) => (e.getAttribute('aria-label') ?? e.labels?.[0]?.textContent ?? e.textContent).trim() !== ''));
-    check(named, 'a control has no name');
+    check(await allNamed(page), 'a control has no name');
     await page.context().close();
   },
 
