@@ -100,6 +100,11 @@ module.exports = ({ open, check, live, shows, screens, token }) => {
       await answer(page, 'over');
       await shows(viewer, 'The room is closed.');
       await said(page, 'is closed');
+      await page.selectOption('.facts select', 'scheduled');
+      await asked(page);
+      check((await page.textContent('dialog')).includes('Comments are taken, no scores yet.'), 'what a scheduled room takes is said as it is');
+      await page.keyboard.press('Escape');
+      await page.waitForFunction(() => document.querySelector('dialog') === null);
       await page.keyboard.press('z');
       await shows(viewer, 'The room is live.');
 

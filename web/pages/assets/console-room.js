@@ -427,7 +427,7 @@ export class RoomView {
       title: `Make ${this.id} ${wanted}?`,
       effects: [
         `From ${before} to ${wanted}.`,
-        { scheduled: 'No comments and no scores yet.', live: 'Comments and scores are taken.', settling: 'Comments and corrections of scores are taken, no new scores. It closes by itself after settle_seconds.', closed: 'No comments, no gifts, no scores; it may still be watched.' }[wanted],
+        { scheduled: 'Comments are taken, no scores yet.', live: 'Comments and scores are taken.', settling: 'Comments and corrections of scores are taken, no new scores. It closes by itself after settle_seconds.', closed: 'No comments, no gifts, no scores; it may still be watched.' }[wanted],
         `${this.audience()} are told.`,
       ],
       danger: wanted === 'closed',
