@@ -415,6 +415,7 @@ module.exports = ({ open, check, live, shows, screens, token, serve }) => {
         is(m.regions(''), []);
         // What was decided about gives its place to what follows it; what others decided moves nobody.
         is([m.stays([1, 2, 3], [1, 3], 2), m.stays([1, 2, 3], [2, 3], 2), m.stays([1, 2, 3], [1, 2], 3), m.stays([], [7], null), m.stays([1], [], 1)], [3, 2, 1, 7, null]);
+        is([m.following([1, 2, 3], 1), m.following([1, 2, 3], 3), m.following([1, 2, 3], 9), m.following([1, 2, 3], null), m.following([], null)], [2, 1, 1, 1, null]);
         const fault = (scope, shadow, purge) => m.banFault({ scope, shadow, purge }) !== null;
         is([fault('room', false, 'all'), fault('room', true, '0'), fault('room', true, '5'), fault('site', false, '10'), fault('site', false, '60'), fault('site', false, 'all')], [false, false, true, false, true, true]);
         is([m.rights({ roles: ['admin'] }).keys, m.rights({ roles: ['region-ops'] }).keys], [true, false]);

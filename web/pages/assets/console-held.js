@@ -1,6 +1,6 @@
 // What waits for a moderator's word in a room: one at a time under the keys, and there only while something waits.
 
-import { stays } from './console-model.js';
+import { following, stays } from './console-model.js';
 import { Queue } from './console-queue.js';
 import { shownAs, span } from './words.js';
 
@@ -46,11 +46,9 @@ export class Held extends Queue {
     });
   }
 
-  /** The next of those that wait. */
+  /** The next of those that are painted: nothing is decided unseen. */
   next() {
-    if (this.held.length === 0) return;
-    const at = this.held.findIndex((c) => c.held_id === this.current);
-    this.current = this.held[(at + 1) % this.held.length].held_id;
+    this.current = following(this.held.slice(0, SHOWN).map((c) => c.held_id), this.current);
     this.paint(true);
   }
 

@@ -147,6 +147,11 @@ export function stays(before, now, current) {
   return later ?? now[0] ?? null;
 }
 
+/** The one after `current`, after the last the first, from nowhere the first; `null` where there is none. */
+export function following(ids, current) {
+  return ids[(ids.indexOf(current) + 1) % ids.length] ?? null;
+}
+
 /** What is wrong with a ban as it is asked for, in words; `null` where nothing is. */
 export function banFault({ scope, shadow, purge }) {
   if (shadow && purge !== '0') return 'A shadow ban takes nothing back: that would tell its user.';

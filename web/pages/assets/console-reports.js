@@ -1,6 +1,6 @@
 // What viewers reported in a room, the most reported first: each can be taken under the moderation keys like a comment of the feed.
 
-import { count } from './console-model.js';
+import { count, following } from './console-model.js';
 import { Queue } from './console-queue.js';
 import { h } from './words.js';
 
@@ -78,11 +78,7 @@ export class Reports extends Queue {
   }
 
   /** The next under the keys. */
-  next() {
-    if (this.reports.length === 0) return;
-    const at = this.reports.findIndex((r) => r.event_id === this.current);
-    this.choose(this.reports[(at + 1) % Math.min(this.reports.length, SHOWN)].event_id);
-  }
+  next() { this.choose(following(this.reports.slice(0, SHOWN).map((r) => r.event_id), this.current)); }
 
   /** Another comment is under the keys. */
   leave() {
