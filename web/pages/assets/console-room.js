@@ -338,52 +338,51 @@ export class RoomView {
 
   // ---- acts
 
-  async retract(chosen = this.targets()) {
+  /** Asks about a retract and does it. `takes`: `{what, of}` each, `of` saying which comments. */
+  askRetract({ title, effects, confirm, takes }) {
+    this.acts.perform({
+      title,
+      effects,
+      warning: 'A retract cannot be taken back.',
+      danger: true,
+      fields: [{ name: 'reason', label: 'What viewers are told (may be empty)', maxlength: 200 }],
+      confirm,
+      steps: ({ reason }) => takes.map(({ what, of }) => ({ what, run: (justification) => this.api.moderate(this.id, 'retract', { ...of, reason: reason || undefined, justification }) })),
+      after: () => this.done(),
+    });
+  }
+
+  retract(chosen = this.targets()) {
     if (chosen.length === 0) return;
     const who = authors(chosen);
     const one = chosen.length === 1;
-    const did = await this.acts.perform({
+    this.askRetract({
       title: one ? 'Retract this comment?' : `Retract ${count(chosen.length, 'comment')}?`,
       effects: [
         one ? `“${cut(chosen[0].body)}” by ${named(chosen[0].user)}` : `${count(chosen.length, 'comment')} by ${count(who.length, 'user')}: ${list(who)}`,
         `In ${this.id}: gone at once for ${this.audience()}, and from snapshot and resume.`,
       ],
-      warning: 'A retract cannot be taken back.',
-      danger: true,
-      fields: [{ name: 'reason', label: 'What viewers are told (may be empty)', maxlength: 200 }],
       confirm: one ? 'Retract' : `Retract ${chosen.length}`,
-      steps: ({ reason }) => chosen.map((c) => ({
-        what: `Retracted “${cut(c.body, 40)}” by ${named(c.user)}`,
-        run: (justification) => this.api.moderate(this.id, 'retract', { event_id: c.id, ...(reason ? { reason } : {}), justification }),
-      })),
+      takes: chosen.map((c) => ({ what: `Retracted “${cut(c.body, 40)}” by ${named(c.user)}`, of: { event_id: c.id } })),
     });
-    if (did) this.done();
   }
 
-  async retractUser(user) {
-    const did = await this.acts.perform({
+  retractUser(user) {
+    this.askRetract({
       title: `Retract everything ${named(user)} said?`,
       effects: [`All comments of ${user.id} in ${this.id} up to now.`, `Gone at once for ${this.audience()}, and from snapshot and resume.`],
-      warning: 'A retract cannot be taken back.',
-      danger: true,
-      fields: [{ name: 'reason', label: 'What viewers are told (may be empty)', maxlength: 200 }],
       confirm: 'Retract all of this user',
-      steps: ({ reason }) => [{ what: `Retracted everything by ${named(user)}`, run: (justification) => this.api.moderate(this.id, 'retract', { user_id: user.id, ...(reason ? { reason } : {}), justification }) }],
+      takes: [{ what: `Retracted everything by ${named(user)}`, of: { user_id: user.id } }],
     });
-    if (did) this.done();
   }
 
-  async retractAll() {
-    const did = await this.acts.perform({
+  retractAll() {
+    this.askRetract({
       title: `Retract every comment of ${this.id}?`,
       effects: [`Everything that was said in ${this.id} up to now, by everyone.`, `Gone at once for ${this.audience()}, and from snapshot and resume.`],
-      warning: 'A retract cannot be taken back.',
-      danger: true,
-      fields: [{ name: 'reason', label: 'What viewers are told (may be empty)', maxlength: 200 }],
       confirm: 'Retract everything',
-      steps: ({ reason }) => [{ what: `Retracted every comment of ${this.id}`, run: (justification) => this.api.moderate(this.id, 'retract', { all: true, ...(reason ? { reason } : {}), justification }) }],
+      takes: [{ what: `Retracted every comment of ${this.id}`, of: { all: true } }],
     });
-    if (did) this.done();
   }
 
   /** `length`: seconds of a timeout to begin with, 0 for a ban. */
