@@ -158,6 +158,8 @@ module.exports = ({ open, check, live, shows, screens, token }) => {
       await answer(page, 'a raid');
       for (let n = 0; n < 5; n += 1) await gone(viewer, `raid ${n}`);
       await shows(viewer, 'let it stand');
+      // A viewer may see the last retract before the console has its answer.
+      await page.waitForFunction(() => document.querySelector('#said .done .what').textContent.startsWith('Retracted'));
       await page.keyboard.press('z');
       await said(page, 'Undone: Banned');
       for (let n = 0; n < 5; n += 1) await postAs(room, { id: `bot${n}`, name: `Bot ${n}` }, `sorry ${n}`);

@@ -129,7 +129,12 @@ export class Acts {
 
   /** Takes the newest back that can be. */
   async undo(entry = this.undos.findLast((u) => u.undos.length > 0)) {
-    if (!entry || this.busy) return;
+    if (!entry) return;
+    if (this.busy) {
+      // What is being done may itself be what they mean: nothing is guessed.
+      this.tell('Nothing was undone: what you asked for last is still being done.', 'bad');
+      return;
+    }
     this.busy = true;
     try {
       const left = [];
