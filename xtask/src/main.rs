@@ -2,6 +2,7 @@
 
 mod fuzz;
 mod instructions;
+mod sdk;
 mod sim;
 mod suites;
 mod tidy;
@@ -22,7 +23,7 @@ struct Args {
 enum Task {
     /// Floors, module borders, forbidden dependencies, document rules.
     Tidy,
-    /// Every test: format, tidy, lints, unit and property tests, simulator, process tests, real clients, browser, replay.
+    /// Every test: format, tidy, lints, unit and property tests, simulator, process tests, the SDK, real clients, browser, replay.
     Test {
         /// Run only these suites (names as printed).
         #[arg(long)]
@@ -43,6 +44,12 @@ enum Task {
     Fuzz {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
+    },
+    /// Builds the packages of web/ and writes what is kept of them: the bundles that the server embeds, the reference.
+    Sdk {
+        /// Write nothing; fail where what is kept is not what its sources make.
+        #[arg(long)]
+        check: bool,
     },
     /// The long forms of the proofs (hours); results go to docs/benchmarks.md by hand.
     Long {
@@ -69,6 +76,7 @@ fn main() -> ExitCode {
         Task::Instructions { renew: true } => instructions::renew(&root),
         Task::Sim { args } => sim::run(&root, &args),
         Task::Fuzz { args } => fuzz::run(&root, &args),
+        Task::Sdk { check } => sdk::build(&root, check).map(drop),
         Task::Long { only, kills } => suites::long(&root, &only, kills),
         Task::Bench { only } => suites::bench(&root, &only),
     };

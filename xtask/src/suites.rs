@@ -7,7 +7,7 @@ use std::{env, fs};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{fuzz, instructions, sim, tidy};
+use crate::{fuzz, instructions, sdk, sim, tidy};
 
 /// Seeds of the short simulator run; the long form takes twenty-five times as many, each three times as long.
 const SIM_SEEDS_SHORT: u64 = 400;
@@ -32,6 +32,7 @@ const TEST: &[Suite<'static>] = &[
     ("simulator", &simulator),
     ("planted", &planted),
     ("process", &process),
+    ("sdk", &sdk::test),
     ("clients", &clients),
     ("conformance", &conformance),
     ("edge", &|root| edge(root, &[])),
@@ -221,17 +222,26 @@ fn python(root: &Path) -> Result<PathBuf> {
 }
 
 fn node(root: &Path) -> Result<PathBuf> {
+    npm(root, &root.join("tests/clients"), "node")
+}
+
+/// What the lock file of `from` names, installed into a folder of that name.
+pub fn npm(root: &Path, from: &Path, name: &str) -> Result<PathBuf> {
     ensure!(
         !missing("node") && !missing("npm"),
-        "node and npm are missing: the real-client and browser tests need them"
+        "node and npm are missing: the tests of the SDK, of real clients and of pages need them"
     );
-    let folder = tools(root)?.join("node");
+    let folder = tools(root)?.join(name);
     fs::create_dir_all(&folder)?;
     for file in ["package.json", "package-lock.json"] {
-        fs::copy(root.join("tests/clients").join(file), folder.join(file)).with_context(|| file.to_owned())?;
+        fs::copy(from.join(file), folder.join(file)).with_context(|| file.to_owned())?;
     }
-    if !folder.join("node_modules/.package-lock.json").exists() {
+    let wanted = fs::read_to_string(folder.join("package-lock.json"))?;
+    // What is installed is written down, so that a new version is installed too.
+    let complete = folder.join("node_modules/.complete");
+    if fs::read_to_string(&complete).ok().as_ref() != Some(&wanted) {
         call(Command::new("npm").current_dir(&folder).args(["ci", "--silent", "--no-audit", "--no-fund"]))?;
+        fs::write(complete, wanted)?;
     }
     Ok(folder)
 }

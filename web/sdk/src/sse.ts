@@ -1,0 +1,83 @@
+// The SSE rung, by fetch: a token travels in a header, refusals can be read, and Node has it too.
+import type { Hearing, Opening, Stream, Transport } from './transport.ts';
+import { attemptQuery, parsed, urlOf } from './transport.ts';
+import { endOf } from './http.ts';
+import type { AnyEvent, Ended } from './types.ts';
+
+/** A line may be as long as the server's longest event, and some. */
+const LINE_MAX = 1 << 20;
+
+/** Takes text as it comes; gives the data of each event that is whole. */
+export function sseReader(): (text: string) => string[] {
+  let rest = '';
+  let data: string[] = [];
+  return (text) => {
+    const lines = (rest + text).split(/\r\n|\n|\r(?!$)/);
+    rest = lines.pop()!;
+    if (rest.length > LINE_MAX) throw new Error('an event has no end');
+    const whole: string[] = [];
+    for (const line of lines) {
+      if (line === '') {
+        if (data.length > 0) whole.push(data.join('\n'));
+        data = [];
+      } else if (line.startsWith('data:')) {
+        data.push(line.slice(line[5] === ' ' ? 6 : 5));
+      }
+    }
+    return whole;
+  };
+}
+
+export function sseTransport(fetch: typeof globalThis.fetch): Transport {
+  return {
+    way: 'sse',
+    open({ base, roomId, cursor, token, session, attempted }: Opening, on: Hearing): Stream {
+      const abort = new AbortController();
+      let over = false;
+      let greeted = false;
+      const end = (how: Ended) => {
+        if (over) return;
+        over = true;
+        on.ended(how, greeted ? 'closed' : 'refused');
+        abort.abort();
+      };
+      const read = async () => {
+        const query = attemptQuery(attempted);
+        if (!token && session) query['session'] = session;
+        const answer = await fetch(urlOf(base, roomId, 'sse', query), {
+          headers: {
+            accept: 'text/event-stream',
+            ...(token && { authorization: `Bearer ${token}` }),
+            ...(cursor > 0 && { 'last-event-id': String(cursor) }),
+          },
+          cache: 'no-store', credentials: 'omit', signal: abort.signal,
+        });
+        if (!answer.ok || !answer.body || !answer.headers.get('content-type')?.startsWith('text/event-stream')) {
+          return end(await endOf(answer));
+        }
+        const reader = answer.body.getReader();
+        const decoder = new TextDecoder();
+        const take = sseReader();
+        while (!over) {
+          const { done, value } = await reader.read();
+          if (over) return;
+          if (done) return end({ code: 1006 });
+          const list = take(decoder.decode(value, { stream: true })).map(parsed).filter((e): e is AnyEvent => typeof e === 'object' && e !== null);
+          greeted ||= list.some((e) => e.type === 'hello');
+          // A comment line has no event: the stream lives.
+          on.events(list);
+          const close = list.find((e) => e.type === 'close');
+          if (close) return end(close);
+        }
+      };
+      read().catch(() => end({ code: 1006 }));
+      return {
+        send: () => false,
+        abandon(): void {
+          over = true;
+          abort.abort();
+        },
+      };
+    },
+  };
+}

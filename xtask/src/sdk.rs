@@ -1,0 +1,42 @@
+//! The packages of web/: built with tools of npm below target, the bundles that the server embeds kept in the repository, so
+//! that building the server needs Rust alone. The suite holds the kept bundles against their sources.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+
+use crate::suites::{self, call};
+
+/// What npm installs for building, and where the packages come out.
+fn folders(root: &Path) -> Result<(PathBuf, PathBuf)> {
+    Ok((suites::npm(root, &root.join("web"), "web")?, suites::target(root).join("web")))
+}
+
+/// Builds every package, and writes what is kept of them; with `check` says what differs instead.
+pub fn build(root: &Path, check: bool) -> Result<PathBuf> {
+    let (tools, out) = folders(root)?;
+    let mut command = Command::new("node");
+    command.arg(root.join("web/tools/build.mjs")).arg(root).arg(tools).arg(&out);
+    if check {
+        command.arg("--check");
+    }
+    call(&mut command)?;
+    Ok(out)
+}
+
+/// The kept bundles are fresh and small enough; every package's own tests pass.
+pub fn test(root: &Path) -> Result<()> {
+    let out = build(root, true)?;
+    let mut tests: Vec<PathBuf> = Vec::new();
+    for package in std::fs::read_dir(root.join("web"))? {
+        let folder = package?.path().join("test");
+        if folder.is_dir() {
+            let files = std::fs::read_dir(folder)?.map(|f| f.map(|f| f.path())).collect::<Result<Vec<_>, _>>()?;
+            tests.extend(files.into_iter().filter(|f| f.to_string_lossy().ends_with(".test.mjs")));
+        }
+    }
+    ensure!(!tests.is_empty(), "the packages of web/ have no tests");
+    tests.sort();
+    call(Command::new("node").arg("--test").env("BUILT", out).args(tests))
+}
