@@ -352,19 +352,50 @@ impl Admin {
             .await
     }
 
-    /// The room's log as JSON Lines, handed on as it comes. `include`: of `control`, `raw`.
+    /// What was decided in a room, newest first. `of`: user, verdict and kind of the rows.
+    pub async fn ledger(
+        &self,
+        room: &str,
+        [user, verdict, kind]: [&Option<String>; 3],
+        limit: Option<usize>,
+        before: Option<u64>,
+    ) -> Result<Value, NotDone> {
+        let (limit, before) = (limit.map(|n| n.to_string()), before.map(|n| n.to_string()));
+        let query = [("user", user), ("verdict", verdict), ("kind", kind), ("limit", &limit), ("before", &before)];
+        self.get(&path(room, "/ledger"), &query).await
+    }
+
+    /// Holds a stretch of the log against its chain. `from`: `upto` and `link` of the answer before.
+    pub async fn verify(&self, from: Option<(u64, String)>) -> Result<Value, NotDone> {
+        let (after, link) = from.map(|(after, link)| (after.to_string(), link)).unzip();
+        self.get("/admin/ledger/verify", &[("after", &after), ("link", &link)]).await
+    }
+
+    /// Nothing of before names the user any more, within a minute.
+    pub async fn erase(&self, user: &str, why: &str) -> Result<Value, NotDone> {
+        self.write("DELETE", &format!("/admin/users/{}", segment(user)), &[], Map::new(), why).await
+    }
+
+    /// Erases that are not done.
+    pub async fn erasures(&self) -> Result<Value, NotDone> {
+        self.get("/admin/erasures", &[]).await
+    }
+
+    /// The room's log as JSON Lines, handed on as it comes. `include`: of `control`, `raw`. Returns the log's head and the chain's link
+    /// there, as the server tells them.
     pub async fn export(
         &self,
         room: &str,
         (from, to): (Option<u64>, Option<u64>),
         include: &str,
         out: &mut (dyn FnMut(&[u8]) -> std::io::Result<()> + Send),
-    ) -> Result<(), NotDone> {
+    ) -> Result<Option<String>, NotDone> {
         let (from, to) = (from.map(|n| n.to_string()), to.map(|n| n.to_string()));
         let include = (!include.is_empty()).then(|| include.to_owned());
         let target = with_query(&path(room, "/export"), &[("from", &from), ("to", &to), ("include", &include)]);
         let reply = self.http.get_into(&target, out).await?;
-        answered(&reply)
+        answered(&reply)?;
+        Ok(reply.header("chain-head").map(str::to_owned))
     }
 
     async fn get(&self, path: &str, query: &[(&str, &Option<String>)]) -> Result<Value, NotDone> {

@@ -177,6 +177,7 @@ impl Access {
                 true
             }
             Body::Outage(None) => self.outage.take().is_some(),
+            Body::EraseUser(user) => self.revoked.remove(&Revoked::User(user.clone())).is_some(),
             _ => false,
         }
     }

@@ -126,6 +126,14 @@ impl Site {
         self.active.values().map(|standing| &standing.banner).filter(move |banner| ts < banner.until)
     }
 
+    /// Lets go of all that names a user. Whether there was anything.
+    fn forget(&mut self, user: &UserId) -> bool {
+        let n = self.active.len();
+        self.active.retain(|_, standing| standing.banner.gift.as_ref().is_none_or(|gift| gift.user != *user));
+        let banned = self.bans.contains_key(user) && Arc::make_mut(&mut self.bans).remove(user).is_some();
+        banned || self.active.len() < n
+    }
+
     /// The effect of one record of the log. Whether it had one.
     pub fn take(&mut self, record: &Record) -> bool {
         let banner = match &record.body {
@@ -149,6 +157,7 @@ impl Site {
                 }
                 return self.active.len() < before;
             }
+            Body::EraseUser(user) => return self.forget(user),
             _ => return false,
         };
         self.recent.retain(|(at, _)| record.ts < *at + MINUTE);

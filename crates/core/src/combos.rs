@@ -101,6 +101,12 @@ impl Combos {
         Some(combo)
     }
 
+    /// Lets go of a user's, without a last word.
+    pub fn forget(&mut self, user: &UserId) {
+        let of_user: Vec<Key> = self.open.keys().filter(|key| key.0 == *user).cloned().collect();
+        of_user.iter().for_each(|key| drop(self.remove(key)));
+    }
+
     /// What a gift at log time `ts` is, where gifts no further apart than `patience` are one combo.
     pub fn fit(&self, key: &Key, gift: &Gift, ts: Wall, patience: Duration) -> Fit {
         let Some(combo) = self.open.get(key) else { return Fit::First };

@@ -24,6 +24,7 @@ mod bans;
 mod commit;
 mod draft;
 mod due;
+mod erase;
 mod feeds;
 mod gifts;
 pub mod likes;

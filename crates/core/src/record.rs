@@ -20,8 +20,8 @@ use crate::{banners, combos, routing};
 pub struct Record {
     pub epoch: Epoch,
     pub seq: Seq,
-    /// `None` for what is of the log or the site: EpochStart, Tally, operators' banners and the end of any, and what is
-    /// said of tokens.
+    /// `None` for what is of the log or the site: EpochStart, Tally, operators' banners and the end of any, what is
+    /// said of tokens, and who is erased.
     pub room: Option<RoomId>,
     /// Log time: never lower than the record before it.
     pub ts: Wall,
@@ -57,6 +57,8 @@ impl Record {
     pub fn lane(&self) -> Option<Lane> {
         match (&self.body, self.audience) {
             (_, Audience::Nobody) => None,
+            // Everybody was given it, and who was not is told that something is missing here.
+            (Body::Erased, _) if self.pseq.is_some() => Some(Lane::Priority),
             (Body::Comment(_), _) => Some(Lane::Comment),
             (Body::Score(_) | Body::Gift(_) | Body::Combo(_) | Body::Retract(_) | Body::Config(_), _) => {
                 Some(Lane::Priority)
@@ -84,7 +86,48 @@ impl Record {
             // For the doors of every gateway.
             (Body::Revoke(..) | Body::RevokeEnd(_) | Body::Outage(_), _) => None,
             (Body::Feed(_), _) => None,
+            (Body::EraseUser(_), _) => None,
         }
+    }
+
+    /// A priority event that nobody can be given any more: whoever lacks it needs a snapshot.
+    pub fn is_lost(&self) -> bool {
+        matches!(self.body, Body::Erased) && self.lane() == Some(Lane::Priority)
+    }
+
+    /// Whether this user said, gave or reported it: the header's user is such a one, and not an operator.
+    pub fn is_of(&self, user: &UserId) -> bool {
+        self.user.as_ref() == Some(user)
+            && !matches!(
+                self.body,
+                Body::Audit(_)
+                    | Body::Banner(_)
+                    | Body::BannerEnd(_)
+                    | Body::SiteBan(_)
+                    | Body::SiteUnban(_)
+                    | Body::Revoke(..)
+                    | Body::RevokeEnd(_)
+                    | Body::Outage(_)
+                    | Body::EraseUser(_)
+            )
+    }
+
+    /// Whether it is of this user or about it. An operator is not named by what it did, nor anyone by the record that erases them:
+    /// that one's body goes last.
+    pub fn names(&self, user: &UserId) -> bool {
+        self.is_of(user) || self.body.names(user)
+    }
+
+    /// What is left of it when this user is erased; `None`: all of it.
+    pub fn without(&self, user: &UserId) -> Option<Record> {
+        if !self.names(user) {
+            return None;
+        }
+        let mut left = Record { body: Body::Erased, ..self.clone() };
+        if self.is_of(user) {
+            (left.user, left.client_msg_id) = (None, None);
+        }
+        Some(left)
     }
 
     /// A comment of a wide room as it was said: durable, and shown only if a window sequences it once more. Holds of an
@@ -204,8 +247,47 @@ pub enum Body {
     Outage(Option<Wall>),
     /// Who is shown of a match in this room.
     Feed(Arc<MatchFeed>),
+    /// A user is erased: nothing that stands before keeps its name, its id or what it said. The record's user is the operator. When
+    /// that is done this body goes too.
+    EraseUser(UserId),
     /// Header kept, body gone (retention or erase).
     Erased,
+}
+
+impl Body {
+    fn names(&self, user: &UserId) -> bool {
+        let won_for = |comment: &Comment| comment.won.as_ref().is_some_and(|won| won.addressee.as_ref() == Some(user));
+        match self {
+            Body::Comment(comment) => won_for(comment),
+            Body::Blocked(blocked) => won_for(&blocked.comment),
+            Body::Held(held) => won_for(&held.comment),
+            Body::Retract(Retract { target: RetractTarget::User(whose) | RetractTarget::Since(whose, _), .. }) => {
+                whose == user
+            }
+            Body::Ban(ban) | Body::SiteBan(ban) => ban.user == *user,
+            Body::Unban(whose) | Body::SiteUnban(whose) => whose == user,
+            Body::Revoke(Revoked::User(whose), _) | Body::RevokeEnd(Revoked::User(whose)) => whose == user,
+            Body::Retract(_) | Body::Revoke(..) | Body::RevokeEnd(_) => false,
+            Body::EpochStart
+            | Body::Score(_)
+            | Body::Gift(_)
+            | Body::Combo(_)
+            | Body::Config(_)
+            | Body::Room(_)
+            | Body::Report(_)
+            | Body::Audit(_)
+            | Body::Wide(_)
+            | Body::Narrow(_)
+            | Body::Tally(_)
+            | Body::Banner(_)
+            | Body::BannerEnd(_)
+            | Body::HeldEnd(_)
+            | Body::Outage(_)
+            | Body::Feed(_)
+            | Body::EraseUser(_)
+            | Body::Erased => false,
+        }
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -72,6 +72,16 @@ impl Reports {
         *known.reasons.entry(reason).or_default() += 1;
     }
 
+    /// Whether this user reported anything.
+    pub fn name(&self, user: &UserId) -> bool {
+        self.events.values().any(|known| known.users.contains(user))
+    }
+
+    /// Forgets who reported; an event that nobody else did is reported no more. Reasons were counted without names.
+    pub fn forget(&mut self, user: &UserId) {
+        self.events.retain(|_, known| !known.users.remove(user) || !known.users.is_empty());
+    }
+
     /// Whether a retract says something of what is reported here.
     pub fn is_told(&self, target: &RetractTarget) -> bool {
         matches!(target, RetractTarget::Event(id) if self.events.contains_key(id))

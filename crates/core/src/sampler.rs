@@ -152,6 +152,10 @@ impl Candidate {
     pub fn addressee(&self) -> Option<&UserId> {
         self.addressee.as_ref()
     }
+    /// It speaks to nobody if it spoke to this user.
+    pub fn forget(&mut self, user: &UserId) {
+        self.addressee.take_if(|addressee| addressee == user);
+    }
 
     fn comment(&self) -> &Comment {
         match &self.record.body {

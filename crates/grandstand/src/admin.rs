@@ -168,6 +168,28 @@ enum What {
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
         limit: u32,
     },
+    /// A user is erased: nothing of before keeps its name, its id or what it said. It cannot be undone, and is no ban.
+    Erase {
+        user: String,
+        /// Do not wait until it is done.
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// What was decided in a room, newest first, one row for each; or, of `verify`, whether the log is what was written.
+    Ledger {
+        /// A room, or `verify`: the whole log against its chain, naming the first record that does not fit.
+        room: String,
+        #[arg(long)]
+        user: Option<String>,
+        /// allow, flag, block or none.
+        #[arg(long)]
+        verdict: Option<String>,
+        /// comment, blocked, held, held_end, admin, override, action or erased.
+        #[arg(long)]
+        kind: Option<String>,
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        limit: u32,
+    },
     /// The room's log as JSON Lines.
     Export {
         room: String,
@@ -289,6 +311,9 @@ struct Usage(String);
 
 /// Longest answer of the API's lists.
 const PAGE: usize = 500;
+
+/// An erase has a minute; one of a very large log takes longer, and goes on by itself.
+const ERASED_WITHIN: Duration = Duration::from_secs(90);
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -463,6 +488,30 @@ async fn perform(args: &Args) -> Result<()> {
             let events = history(&admin, room, user, *limit as usize).await?;
             terminal.show(&json!({"events": events}), show::history);
         }
+        What::Erase { user, no_wait } => {
+            let why = why()?;
+            let effect = format!("Nothing of before keeps {user}, in any room, and it cannot be undone.");
+            terminal.sure(None, &[effect]).await?;
+            let answer = admin.erase(user, why).await?;
+            if !no_wait && !args.dry_run {
+                erased(&admin, &answer["event_id"]).await?;
+            }
+            done(if *no_wait { "the erase is under way" } else { "the user is erased" }, &answer);
+        }
+        What::Ledger { room, .. } if room == "verify" => verify(&admin, args.json).await?,
+        What::Ledger { room, user, verdict, kind, limit } => {
+            let (mut rows, mut before): (Vec<Value>, _) = (Vec::new(), None);
+            while rows.len() < *limit as usize {
+                let n = PAGE.min(*limit as usize - rows.len());
+                let answer = admin.ledger(room, [user, verdict, kind], Some(n), before).await?;
+                rows.extend(answer["rows"].as_array().cloned().unwrap_or_default());
+                before = answer["next"].as_u64();
+                if before.is_none() {
+                    break;
+                }
+            }
+            terminal.show(&json!({"rows": rows}), show::ledger);
+        }
         What::Export { room, from, to, include, output } => {
             let ids = (*from, *to);
             let mut out: Box<dyn std::io::Write + Send> = match output {
@@ -472,11 +521,67 @@ async fn perform(args: &Args) -> Result<()> {
                     Box::new(file.with_context(|| path.display().to_string())?)
                 }
             };
-            admin.export(room, ids, &include.join(","), &mut |bytes| out.write_all(bytes)).await?;
+            let head = admin.export(room, ids, &include.join(","), &mut |bytes| out.write_all(bytes)).await?;
             out.flush()?;
+            if let Some(head) = head {
+                // Beside the lines: they are the log's alone.
+                eprintln!("chain head: {head}");
+            }
         }
     }
     Ok(())
+}
+
+/// Goes through the whole log. Errors: a record does not fit.
+async fn verify(admin: &Admin, as_json: bool) -> Result<()> {
+    let (mut from, mut records, mut before_chain) = (None, 0, 0);
+    loop {
+        let mut answer = admin.verify(from).await?;
+        records += answer["records"].as_u64().unwrap_or_default();
+        before_chain += answer["before_chain"].as_u64().unwrap_or_default();
+        let link = answer["link"].as_str().unwrap_or_default().to_owned();
+        if answer["more"] == true {
+            from = Some((answer["upto"].as_u64().unwrap_or_default(), link));
+            continue;
+        }
+        (answer["records"], answer["before_chain"]) = (records.into(), before_chain.into());
+        if as_json {
+            println!("{answer}");
+        }
+        let broken = &answer["broken"];
+        if !broken.is_null() {
+            let why = broken["why"].as_str().unwrap_or_default();
+            bail!(
+                "the log is not what was written: epoch {} seq {} (event {}): {}",
+                broken["epoch"],
+                broken["seq"],
+                broken["event_id"],
+                show::plain(why)
+            );
+        }
+        if !as_json {
+            println!("{records} records fit, up to {} with the link {link}", answer["upto"]);
+            if before_chain > 0 {
+                println!("{before_chain} records are from before there was a chain");
+            }
+        }
+        return Ok(());
+    }
+}
+
+/// Waits until this erase is done.
+async fn erased(admin: &Admin, event_id: &Value) -> Result<()> {
+    let begun = std::time::Instant::now();
+    loop {
+        let erasures = admin.erasures().await?;
+        if !erasures["pending"].as_array().is_some_and(|pending| pending.contains(event_id)) {
+            return Ok(());
+        }
+        if begun.elapsed() > ERASED_WITHIN {
+            bail!("the erase {event_id} is still under way: `GET /admin/erasures` tells when it is done");
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 }
 
 async fn rooms(admin: &Admin, text: Option<String>, by_viewers: bool, limit: usize) -> Result<Vec<Value>> {

@@ -26,6 +26,7 @@ mod gifts;
 mod health;
 mod held;
 mod internal;
+mod ledger;
 mod likes;
 mod matches;
 mod metrics;
@@ -38,6 +39,7 @@ mod scores;
 mod signature;
 mod site_bans;
 mod snapshot;
+mod users;
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -107,6 +109,8 @@ pub struct Control {
     guest_rates: bucket::Buckets<door::AddressKey>,
     early: Mutex<Early>,
     exports: Arc<Semaphore>,
+    /// Held while `audit.jsonl` is written to.
+    audit: Mutex<()>,
     demo: demo::Slot,
     /// What the pages may load and reach.
     policy: HeaderValue,
@@ -134,6 +138,7 @@ impl Control {
             guest_rates: bucket::Buckets::new(guests),
             early: Mutex::new(Early::new(exempt.clone())),
             exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
+            audit: Mutex::new(()),
             demo: demo::Slot::default(),
             answered: Default::default(),
             panics: AtomicU64::new(0),

@@ -13,6 +13,7 @@
 
 pub mod checkpoints;
 pub mod codec;
+pub mod erasing;
 pub mod host;
 pub mod hub;
 pub mod likes;
@@ -45,11 +46,14 @@ use grandstand_core::time::Wall;
 use grandstand_core::viewer::people::People;
 use grandstand_core::viewer::resume;
 use grandstand_core::watch::Silence;
+use grandstand_store::log::Verified;
+use grandstand_wire::chain::Link;
 use grandstand_wire::problem;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::auth::board::Board;
 use crate::link::checkpoints::Checkpoints;
+use crate::link::erasing::Erasing;
 use crate::metrics::LANES;
 use host::Host;
 use hub::Hub;
@@ -303,6 +307,12 @@ pub enum ToWorker {
     },
     /// A user was banned in a room this worker is subscribed to. Lost to a full mailbox, its streams learn of it when they speak.
     Banned(Arc<RoomBan>),
+    /// A user was erased: before long no ring of the room may hold anything up to here, of which some may name the user. Sent after
+    /// the batch that tells viewers.
+    Forget {
+        room: RoomId,
+        upto: EventId,
+    },
     /// The site's list: to each home when it is linked and before the first room it asks for, and again when it changes.
     Site(Arc<SiteList>),
     /// Batches of this room were not delivered because the mailbox was full. The ring has a hole below `head`, which it reads
@@ -575,6 +585,16 @@ pub enum ToReader {
         before: Position,
         reply: oneshot::Sender<Result<BackPage<Arc<Record>>, ReadRefused>>,
     },
+    /// Holds a stretch of the log against its chain.
+    Verify {
+        from: Option<(Position, Link)>,
+        reply: oneshot::Sender<Result<Verified, ReadRefused>>,
+    },
+    /// The link at a place of the log.
+    Link {
+        at: Position,
+        reply: oneshot::Sender<Result<Option<Link>, ReadRefused>>,
+    },
     Audit {
         asked: AuditAsked,
         reply: oneshot::Sender<Result<BackPage<Audited>, ReadRefused>>,
@@ -662,6 +682,8 @@ pub struct ExportPage {
     pub upto: Position,
     /// The log's head when the page was read; `upto == head` ends an export without `to`.
     pub head: Position,
+    /// The chain's link there.
+    pub link: Option<Link>,
 }
 
 /// What the log was read for, once each time it was.
@@ -678,10 +700,13 @@ pub enum Read {
     Export,
     /// Back from the newest, for a user's history or the audit.
     Back,
+    /// A stretch held against the chain.
+    Verify,
 }
 
 impl Read {
-    pub const ALL: [Read; 6] = [Read::Resume, Read::Page, Read::Past, Read::Older, Read::Export, Read::Back];
+    pub const ALL: [Read; 7] =
+        [Read::Resume, Read::Page, Read::Past, Read::Older, Read::Export, Read::Back, Read::Verify];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -691,6 +716,7 @@ impl Read {
             Read::Older => "older",
             Read::Export => "export",
             Read::Back => "back",
+            Read::Verify => "verify",
         }
     }
 }
@@ -718,6 +744,9 @@ pub struct ShardStatus {
     reads: [AtomicU64; Read::ALL.len()],
     checkpoints: Checkpoints,
     moderation: Moderated,
+    erasing: Erasing,
+    /// The newest place of the log whose link is kept beside the log too.
+    chained: Mutex<Option<(Position, Link)>>,
     /// Changes of rooms' settings since the process started.
     rules: AtomicU64,
     /// Score events that were shown as the newest of their key and were not.
@@ -757,6 +786,8 @@ impl ShardStatus {
             reads: Default::default(),
             checkpoints: Checkpoints::default(),
             moderation: Moderated::default(),
+            erasing: Erasing::default(),
+            chained: Mutex::default(),
             gifts: AtomicU64::new(0),
             banners: Default::default(),
             capped: Default::default(),
@@ -843,6 +874,17 @@ impl ShardStatus {
     }
     pub fn moderation(&self) -> &Moderated {
         &self.moderation
+    }
+    /// What the newest checkpoint knows of the log's chain.
+    pub fn chained(&self) -> Option<(Position, Link)> {
+        *self.chained.lock().expect("no holder of this lock can panic")
+    }
+    pub fn set_chained(&self, at: Position, link: Link) {
+        *self.chained.lock().expect("no holder of this lock can panic") = Some((at, link));
+    }
+    /// Who is being erased.
+    pub fn erasing(&self) -> &Erasing {
+        &self.erasing
     }
     /// Moves whenever a room's settings change, before whoever changed them is answered.
     pub fn rules(&self) -> u64 {
@@ -1145,6 +1187,16 @@ impl ShardHandle {
     /// Comments before `before`, newest last, at most `limit`, retracted ones left out.
     pub async fn older(&self, room: RoomId, before: Position, limit: usize) -> Result<Vec<Arc<Piece>>, ReadRefused> {
         self.ask_reader(|reply| ToReader::Older { room, before, limit, reply }).await
+    }
+
+    /// Holds a stretch of the log against its chain, from where an earlier call came to.
+    pub async fn verify(&self, from: Option<(Position, Link)>) -> Result<Verified, ReadRefused> {
+        self.ask_reader(|reply| ToReader::Verify { from, reply }).await
+    }
+
+    /// The chain's link at a place of the log.
+    pub async fn chain_link(&self, at: Position) -> Result<Option<Link>, ReadRefused> {
+        self.ask_reader(|reply| ToReader::Link { at, reply }).await
     }
 
     /// The room's records before `before`, one page of the newest.

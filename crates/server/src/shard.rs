@@ -32,6 +32,7 @@ use facts::Facts;
 use reader::Reader;
 pub use task::Times;
 use task::{State, Task};
+use veiled::Veiled;
 
 mod asker;
 mod changes;
@@ -41,6 +42,7 @@ mod keeper;
 mod piece;
 mod reader;
 mod task;
+mod veiled;
 mod writer;
 
 /// Called when the log's state is not known any more, with the reason. It must end the process.
@@ -150,10 +152,20 @@ pub fn start(stores: Stores, config: ShardConfig, workers: Workers) -> Result<(S
     status.set_head(owner.head());
     status.set_log_bytes(log.size_bytes());
 
+    if let Some((at, link)) = keeper::kept_link(catalog.as_mut())? {
+        status.set_chained(at, link);
+    }
+    let keeper_log = log.reader()?;
+    // What a crash cut short goes on: its records stand in the log.
+    let erasures = log.erasures()?;
+    for erasure in &erasures {
+        status.erasing().begin(erasure.id, erasure.user.clone());
+    }
+
     let mut readers = Vec::new();
     for n in 0..READERS {
         let reader = Reader {
-            log: log.reader()?,
+            log: Box::new(Veiled { log: log.reader()?, status: status.clone() }),
             facts: facts.clone(),
             status: status.clone(),
             workers: workers.clone(),
@@ -172,7 +184,9 @@ pub fn start(stores: Stores, config: ShardConfig, workers: Workers) -> Result<(S
     let (to_keeper, keep_work) = mpsc::channel();
     let keeper = {
         let status = status.clone();
-        spawn("shard-keeper", &config.on_fatal, move || keeper::run(catalog, &keep_work, status.checkpoints()))?
+        spawn("shard-keeper", &config.on_fatal, move || {
+            keeper::run(catalog, keeper_log, &keep_work, &status);
+        })?
     };
 
     let asker = match config.rules.http() {
@@ -199,6 +213,9 @@ pub fn start(stores: Stores, config: ShardConfig, workers: Workers) -> Result<(S
         times: config.times,
         state: State::default(),
     };
+    for erasure in erasures {
+        task.writer.send(writer::Work::EraseUser(erasure.id)).expect("the writer was just started");
+    }
     let owner = spawn("shard-owner", &config.on_fatal, move || task.run())?;
     status.set_ready(true);
     Ok((handle.clone(), ShardJoin { handle, owner, writer, keeper, readers }))

@@ -20,7 +20,7 @@ use grandstand_server::link::{
 };
 use grandstand_server::shard::{self, OnFatal, ShardConfig, ShardJoin, Stores};
 use grandstand_store::fault::{Fault, Refusal, WriteFault};
-use grandstand_store::log::{Log, LogReader, Retained, Retention};
+use grandstand_store::log::{Erasure, Log, LogReader, Retained, Retention, Step};
 use grandstand_store::sqlite::{DataDir, Durability};
 
 #[test]
@@ -744,6 +744,12 @@ impl Log for Gated {
     }
     fn erase(&mut self, ids: &[EventId]) -> Result<usize, WriteFault> {
         self.log.erase(ids)
+    }
+    fn erasures(&self) -> Result<Vec<Erasure>, Fault> {
+        self.log.erasures()
+    }
+    fn erase_user(&mut self, id: EventId) -> Result<Step, WriteFault> {
+        self.log.erase_user(id)
     }
     fn retain(&mut self, rule: &Retention<'_>) -> Result<Retained, WriteFault> {
         self.log.retain(rule)

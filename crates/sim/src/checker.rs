@@ -4,6 +4,7 @@
 mod access;
 mod asks;
 mod bans;
+mod erase;
 pub mod feeds;
 mod gifts;
 mod site;
@@ -18,6 +19,7 @@ use grandstand_core::banners::Site;
 use grandstand_core::ids::{EventId, Position, Pseq, Revision};
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::owner::answer::Fate;
+use grandstand_core::owner::view::RoomView;
 use grandstand_core::record::{Audience, Body, Lane, Record, RetractTarget};
 use grandstand_core::time::Wall;
 use grandstand_core::viewer::walk::Skipped;
@@ -87,6 +89,7 @@ pub fn check(
     check_wide(&log, &mut found, &mut weight);
     feeds::check(&log.valid, &mut found, &mut weight);
     verdicts::check(&log, history, &mut found);
+    erase::check(&log.valid, &mut found);
     check_answers(&log, history, &mut found, &mut weight);
     check_viewers(&log, history, &mut found, &mut weight);
     if let Some((head, access, site)) = of_no_room {
@@ -103,6 +106,14 @@ pub fn check(
         }
     }
     (found, weight)
+}
+
+/// What the newest process knows of each room at the end, up to `head`.
+pub fn check_rooms(storage: &[Arc<Record>], head: Position, rooms: &[RoomView], found: &mut Violations) {
+    let log = read(storage);
+    let known: Vec<&Arc<Record>> = log.valid.into_iter().filter(|r| r.event_id().position() <= head).collect();
+    verdicts::check_held(&known, rooms, found);
+    erase::check_rooms(&known, rooms, found);
 }
 
 /// The reader rule: higher EpochStarts move on, lower epochs are void, repeats are ignored, a hole voids the rest.
@@ -148,6 +159,11 @@ fn check_log(log: &Log<'_>, clocks_jump: bool, found: &mut Violations) {
         bans.judge(record, found);
         bans.take(record);
         asks.take(record, found);
+        if let Body::EraseUser(user) = &record.body {
+            // What the user says from here on is another's.
+            keys.retain(|(_, of, _)| *of != user);
+            spoke.retain(|(_, of), _| *of != user);
+        }
         let Some(room) = &record.room else { continue };
         if let Some(n) = record.pseq {
             let last = pseq.insert(room, n).unwrap_or_default();
@@ -326,6 +342,7 @@ fn check_answers(log: &Log<'_>, history: &[Line], found: &mut Violations, weight
     let mut acked: BTreeMap<&RoomId, EventId> = BTreeMap::new();
     let mut before: BTreeMap<&Wish, Option<EventId>> = BTreeMap::new();
     let mut refused: BTreeSet<&Wish> = BTreeSet::new();
+    let erased = erase::Erased::of(&log.valid);
     for line in history {
         match &line.seen {
             Seen::Asked(wish) => {
@@ -345,7 +362,7 @@ fn check_answers(log: &Log<'_>, history: &[Line], found: &mut Violations, weight
                 if !is_true(log, *raw_id, *fate) {
                     found.push(format!("{wish:?} was told that it is {fate:?}, which it is not"));
                 }
-                acknowledged(log, wish, *raw_id, &mut first, &mut acked, &before, found);
+                acknowledged(log, &erased, (wish, *raw_id), &mut first, &mut acked, &before, found);
                 weight.acks += 1;
             }
             Seen::Acked { wish, id, .. } => {
@@ -356,12 +373,14 @@ fn check_answers(log: &Log<'_>, history: &[Line], found: &mut Violations, weight
                 {
                     found.push(format!("{wish:?} was acknowledged as {id:?}, which no viewer is sent"));
                 }
-                acknowledged(log, wish, *id, &mut first, &mut acked, &before, found);
+                acknowledged(log, &erased, (wish, *id), &mut first, &mut acked, &before, found);
             }
             _ => {}
         }
     }
-    for wish in refused.into_iter().filter(|wish| !first.contains_key(*wish)) {
+    // Of one that was erased the first asking and the refused one are two.
+    let is_one = |wish: &&Wish| !matches!(wish, Wish::Comment { user, .. } if erased.holds(user));
+    for wish in refused.into_iter().filter(|wish| !first.contains_key(*wish)).filter(is_one) {
         if log.valid.iter().any(|record| wish.is(record)) {
             found.push(format!("I-17: {wish:?} was refused and is in the log"));
         }
@@ -377,15 +396,19 @@ fn is_true(log: &Log<'_>, raw_id: EventId, fate: Option<Fate>) -> bool {
 /// A wish has one id for ever, its own content lies there, and it is above what was acknowledged before it was asked.
 fn acknowledged<'a>(
     log: &Log<'_>,
-    wish: &'a Wish,
-    id: EventId,
+    erased: &erase::Erased<'_>,
+    (wish, id): (&'a Wish, EventId),
     first: &mut BTreeMap<&'a Wish, EventId>,
     acked: &mut BTreeMap<&'a RoomId, EventId>,
     before: &BTreeMap<&Wish, Option<EventId>>,
     found: &mut Violations,
 ) {
     let known = *first.entry(wish).or_insert(id);
-    if known != id {
+    let (earlier, later) = (known.min(id), known.max(id));
+    // The answer to the earlier one may come last.
+    if matches!(wish, Wish::Comment { user, .. } if erased.parts(user, earlier, later)) {
+        first.insert(wish, later);
+    } else if known != id {
         found.push(format!("I-10: {wish:?} was acknowledged as {known:?} and as {id:?}"));
     }
     if !log.by_id.get(&id).is_some_and(|record| wish.is(record)) {

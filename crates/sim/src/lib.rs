@@ -67,6 +67,9 @@ fn judge(options: &Options, print: bool) -> Outcome {
     let of_no_room = world.final_of_no_room();
     let (mut violations, mut weight) =
         checker::check(&world.storage, &world.history, &world.final_tops(), of_no_room.as_ref(), clocks_jump);
+    if let Some((head, rooms)) = world.final_rooms() {
+        checker::check_rooms(&world.storage, head, &rooms, &mut violations);
+    }
     violations.append(&mut world.broken);
     weight.slow = world.n_slow;
     weight.survived = world.survived;

@@ -16,6 +16,7 @@ use grandstand_core::owner::command::Tag;
 use grandstand_core::owner::{Owner, Settings};
 use grandstand_core::reader::{Reader, Reading};
 use grandstand_core::record::{Audience, Body, Comment, Lane, Record};
+use grandstand_core::rng::Rng;
 use grandstand_core::sampler::pick::{ViewerKey, WindowNumber};
 use grandstand_core::sampler::window;
 use grandstand_core::time::{Mono, Wall};
@@ -191,7 +192,8 @@ impl Process {
             saved.rooms.values().for_each(|room| owner.restore_room(room.clone()));
             let oldest = log.ts - KEYS_WINDOW;
             let known = valid.iter().filter(|r| r.event_id().position() <= upto && r.ts >= oldest);
-            known.for_each(|record| owner.replay_keys(record));
+            let left = left_of(known, &mut Rng::new(seed));
+            left.iter().for_each(|record| owner.replay_keys(record));
         }
         for record in storage.iter().filter(|r| r.event_id().position() > upto) {
             owner.replay(record);
@@ -383,6 +385,34 @@ impl Process {
     pub fn begins(&self, batch: &[Arc<Record>]) -> bool {
         batch.first().is_some_and(|r| matches!(r.body, Body::EpochStart) && r.epoch == self.epoch)
     }
+}
+
+/// What a start finds of records that a checkpoint stands behind: of a user who was erased by one of them, as much as `rng` says is
+/// gone by then, since a crash comes at any step of it. What retention takes is older than any record that a start reads.
+fn left_of<'a>(known: impl Iterator<Item = &'a Arc<Record>> + Clone, rng: &mut Rng) -> Vec<Arc<Record>> {
+    let mut erases: Vec<(EventId, &UserId, EventId)> = Vec::new();
+    let mut ids: Vec<EventId> = Vec::new();
+    for record in known.clone() {
+        ids.push(record.event_id());
+        if let Body::EraseUser(user) = &record.body {
+            // As often as not it is done.
+            let come = if rng.chance(1, 2) { record.event_id() } else { ids[rng.below(ids.len() as u64) as usize] };
+            erases.push((record.event_id(), user, come));
+        }
+    }
+    let left = |record: &Arc<Record>| {
+        let id = record.event_id();
+        let mut left = (**record).clone();
+        for (of, user, come) in &erases {
+            if id < *come {
+                left = left.without(user).unwrap_or(left);
+            } else if id == *of && of == come {
+                left.body = Body::Erased;
+            }
+        }
+        Arc::new(left)
+    };
+    known.map(left).collect()
 }
 
 /// An event as a ring holds it; `None` for records that no viewer is sent.

@@ -28,6 +28,10 @@ pub trait Catalog: Send {
     /// Drops every checkpoint, so that the next recovery reads the log from its start. Durable on `Ok`.
     fn forget_checkpoints(&mut self) -> Result<(), WriteFault>;
 
+    /// Sees to it that nothing of what was replaced or dropped before is left in any byte of what the catalog is kept in. Errors: as
+    /// for every write; what is there stays as it is.
+    fn scrub(&mut self) -> Result<(), WriteFault>;
+
     fn meta(&mut self, key: &str) -> Result<Option<Vec<u8>>, Fault>;
 
     /// Durable on `Ok`.

@@ -17,7 +17,9 @@ use grandstand_core::time::Wall;
 
 use crate::catalog::{Catalog, Checkpoint, RoomRow};
 use crate::fault::{Refusal, WriteFault};
-use crate::log::{COMMENTS_COUNTED_MAX, Log, LogReader, PAGE_ROWS_MAX, Retained, Retention, RoomFacts, RoomPage};
+use crate::log::{
+    COMMENTS_COUNTED_MAX, Erasure, Log, LogReader, PAGE_ROWS_MAX, Retained, Retention, RoomFacts, RoomPage, Step,
+};
 
 /// Opens one storage, as often as it is called; the handle before must be dropped first, except by the zombie.
 pub type OpenLog<'a> = Box<dyn FnMut() -> Box<dyn Log> + 'a>;
@@ -39,8 +41,11 @@ pub fn log(fresh: &mut dyn FnMut() -> OpenLog<'static>) {
     a_full_log_refuses_and_goes_on_when_there_is_room(&mut fresh());
     erased_bodies_are_gone_and_headers_stay(&mut fresh());
     retention_erases_then_deletes_and_keeps_the_head(&mut fresh());
+    who_is_erased_is_named_nowhere_and_the_rest_stays(&mut fresh());
+    an_erase_goes_on_after_a_restart(&mut fresh());
     for seed in 0..8 {
         a_model_agrees(&mut fresh(), seed, 60);
+        erases_retention_and_restarts_agree_in_any_order(&mut fresh(), seed, 120);
     }
 }
 
@@ -324,6 +329,165 @@ fn erased_bodies_are_gone_and_headers_stay(open: &mut OpenLog<'_>) {
         let page = reader.room_page(&room, Position::START, 1_000).unwrap();
         assert!(page.records.iter().all(|r| !ids.contains(&r.event_id())), "no viewer is sent an erased record");
     }
+    drop(reader);
+    let mut log = log;
+    let score = all.iter().find(|r| r.lane() == Some(Lane::Priority)).expect("a priority event").clone();
+    log.erase(&[score.event_id()]).unwrap();
+    let of_room = score.room.as_ref().expect("it is of a room");
+    let mut reader = log.reader().unwrap();
+    let page = reader.room_page(of_room, Position::START, 1_000).unwrap();
+    let lost = page.records.iter().filter(|r| r.is_lost()).map(|r| r.event_id());
+    assert!(lost.eq([score.event_id()]), "of a priority event that is erased it is known that it is missing");
+    let place = score.event_id().position();
+    let before = Position::new(place.value() - 1).expect("ids begin above START");
+    let mut lost_between = |after, upto| reader.room_facts(of_room, after, upto).unwrap().last_lost;
+    assert_eq!(lost_between(before, place), Some(score.event_id()));
+    assert_eq!(
+        lost_between(Position::START, page.records.last().expect("a page").event_id().position()),
+        Some(score.event_id())
+    );
+    assert_eq!((lost_between(place, place), lost_between(Position::START, before)), (None, None));
+}
+
+fn who_is_erased_is_named_nowhere_and_the_rest_stays(open: &mut OpenLog<'_>) {
+    let mut log = open();
+    let (mut rng, mut pen) = (Rng::new(5), Pen::new(3));
+    let mut all = Vec::new();
+    while all.len() < 3_000 {
+        let batch = pen.mixed_batch(&mut rng, 200);
+        log.append(&batch).unwrap();
+        all.extend(batch);
+    }
+    let user = UserId::parse("user-17").expect("a user id");
+    assert_eq!(log.erasures().unwrap(), []);
+    let erase = pen.erase(&user);
+    // Said after it, so it stays.
+    let again = Arc::new(Record { user: Some(user.clone()), ..(*pen.comment("a")).clone() });
+    log.append(&[erase.clone(), again.clone()]).unwrap();
+    let id = erase.event_id();
+    assert_eq!(log.erasures().unwrap(), [Erasure { id, user: Some(user.clone()) }]);
+    assert_eq!(erased(&mut *log, id), all.iter().filter(|r| r.names(&user)).count());
+    assert_eq!(log.erase_user(id).unwrap(), Step::Done, "what is done is not done again");
+    assert_eq!(log.erasures().unwrap(), []);
+    let left = |r: &Record| r.without(&user).unwrap_or_else(|| r.clone());
+    let mut expected: Vec<Record> = all.iter().map(|r| left(r)).collect();
+    expected.push(Record { body: Body::Erased, ..(*erase).clone() });
+    expected.push((*again).clone());
+    drop(log);
+    let log = open();
+    let found = read_all(&mut *log.reader().unwrap());
+    assert_eq!(found.iter().map(|r| (**r).clone()).collect::<Vec<_>>(), expected);
+}
+
+fn an_erase_goes_on_after_a_restart(open: &mut OpenLog<'_>) {
+    let mut log = open();
+    let all = mixed(&mut *log, 2_500);
+    let last = all.last().expect("records");
+    let mut pen = Pen { epoch: last.epoch, seq: last.seq.value() + 1, ts: last.ts.0, ..Pen::new(1) };
+    let users = ["user-17", "user-18"].map(|name| UserId::parse(name).expect("a user id"));
+    let erases = users.each_ref().map(|user| pen.erase(user));
+    log.append(&erases).unwrap();
+    // Dropped between any two steps.
+    for erase in &erases {
+        loop {
+            let step = log.erase_user(erase.event_id()).unwrap();
+            drop(log);
+            log = open();
+            if step == Step::Done {
+                break;
+            }
+        }
+    }
+    assert_eq!(log.erasures().unwrap(), []);
+    let found = read_all(&mut *log.reader().unwrap());
+    assert!(found.iter().all(|r| users.iter().all(|user| !r.names(user))), "a restart forgets no part of an erase");
+    assert_eq!(found.len(), all.len() + 2);
+}
+
+/// Appends, erases of users, retention and restarts by `seed`, a step at a time: in the end nobody who was erased is named before it,
+/// nothing else is missing than what retention took, and the chain holds. For property tests too.
+pub fn erases_retention_and_restarts_agree_in_any_order(open: &mut OpenLog<'_>, seed: u64, steps: usize) {
+    let mut rng = Rng::new(seed);
+    let mut log = open();
+    let mut pen = Pen::new(1);
+    let mut all: Vec<Arc<Record>> = Vec::new();
+    let mut erased: Vec<(EventId, UserId)> = Vec::new();
+    // Of `a` bodies older than this may be gone, and of all headers older than that.
+    let (mut bodies, mut headers) = (Wall(0), Wall(0));
+    for _ in 0..steps {
+        match rng.below(12) {
+            0 => {
+                drop(log);
+                log = open();
+            }
+            1 if pen.seq > 0 => {
+                let user = UserId::parse(&format!("user-{}", rng.below(200))).expect("a user id");
+                let record = pen.erase(&user);
+                erased.push((record.event_id(), user));
+                log.append(std::slice::from_ref(&record)).unwrap();
+                all.push(record);
+            }
+            2..=4 => {
+                if let Some(erasure) = log.erasures().unwrap().first() {
+                    log.erase_user(erasure.id).unwrap();
+                }
+            }
+            5 if !all.is_empty() => {
+                let older = |rng: &mut Rng| all[rng.below(all.len() as u64) as usize].ts;
+                (bodies, headers) =
+                    (bodies.max(older(&mut rng)), headers.max(Wall(older(&mut rng).0.min(all[all.len() / 4].ts.0))));
+                let of_a = room("a");
+                let bodies_before = |of: &RoomId| if *of == of_a { bodies } else { Wall(0) };
+                log.retain(&Retention { bodies_before: &bodies_before, headers_before: headers }).unwrap();
+            }
+            6 => log.idle().unwrap(),
+            _ => {
+                let batch = pen.mixed_batch(&mut rng, 60);
+                log.append(&batch).unwrap();
+                all.extend(batch);
+            }
+        }
+    }
+    while let Some(erasure) = log.erasures().unwrap().first() {
+        log.erase_user(erasure.id).unwrap();
+    }
+    let mut reader = log.reader().unwrap();
+    let found = read_all(&mut *reader);
+    let floor = reader.floor().unwrap();
+    let kept: Vec<_> = all.iter().filter(|r| r.event_id().position() > floor).collect();
+    assert_eq!(found.len(), kept.len(), "only what is older than the floor is deleted");
+    for (was, is) in kept.into_iter().zip(&found) {
+        let id = was.event_id();
+        let gone = erased.iter().filter(|(by, _)| id < *by).any(|(_, user)| was.names(user));
+        let of_user = erased.iter().filter(|(by, _)| id < *by).any(|(_, user)| was.is_of(user));
+        assert_eq!(is.event_id(), id);
+        assert!(!of_user || is.user.is_none() && is.client_msg_id.is_none(), "{was:?} is still somebody's: {is:?}");
+        assert!(!gone || matches!(is.body, Body::Erased), "{was:?} still names who was erased: {is:?}");
+        let may_be_old = was.is_said() && was.room == Some(room("a")) && was.ts < bodies;
+        let is_erase = matches!(was.body, Body::EraseUser(_));
+        assert!(gone || may_be_old || is_erase || **is == **was, "{was:?} was to stay: {is:?}");
+    }
+    let mut from = None;
+    loop {
+        let verified = reader.verify(from, 50).unwrap();
+        assert_eq!(verified.broken, None, "the chain holds");
+        from = Some(verified.upto);
+        if !verified.more {
+            return;
+        }
+    }
+}
+
+/// Every step of an erase until it is done; records erased.
+fn erased(log: &mut dyn Log, id: EventId) -> usize {
+    let mut n = 0;
+    loop {
+        match log.erase_user(id).unwrap() {
+            Step::More(erased) => n += erased,
+            Step::Later => {}
+            Step::Done => return n,
+        }
+    }
 }
 
 fn retention_erases_then_deletes_and_keeps_the_head(open: &mut OpenLog<'_>) {
@@ -581,6 +745,12 @@ impl Pen {
         Arc::new(Record { pseq, ..self.next(Some(room), body) })
     }
 
+    /// Erases a user.
+    pub fn erase(&mut self, user: &UserId) -> Arc<Record> {
+        let by = UserId::parse("operator");
+        Arc::new(Record { user: by, audience: Audience::Nobody, ..self.next(None, Body::EraseUser(user.clone())) })
+    }
+
     fn ban(&mut self, room: &str) -> Arc<Record> {
         let user = UserId::parse("troll").expect("a user id");
         Arc::new(self.next(Some(room), Body::Ban(Ban { user, until: None, reason: "spam".into(), shadow: false })))
@@ -644,6 +814,7 @@ fn facts_of(all: &[Arc<Record>], room: &RoomId, after: Position, upto: Position)
         first_priority: later
             .find(|r| r.lane() == Some(Lane::Priority))
             .map(|r| (r.event_id(), r.pseq.expect("priority records are numbered"), r.ts)),
+        last_lost: None,
         first_comment: comments.first().copied(),
         n_comments: (comments.len() as u64).min(COMMENTS_COUNTED_MAX),
     }

@@ -12,10 +12,11 @@ use grandstand_core::names::RoomId;
 use grandstand_core::record::Record;
 use grandstand_core::rng::Rng;
 use grandstand_core::time::Wall;
+use grandstand_wire::chain::Link;
 
 use crate::catalog::{Catalog, Checkpoint, RoomRow};
 use crate::fault::{Fault, Refusal, WriteFault};
-use crate::log::{Log, LogReader, Retained, Retention, RoomFacts, RoomPage};
+use crate::log::{Erasure, Log, LogReader, Retained, Retention, RoomFacts, RoomPage, Step, Verified};
 
 /// How often each fault comes, in a thousand calls, and how long a delay lasts at most.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -257,6 +258,14 @@ impl<L: Log> Log for Faulty<L> {
         )
     }
 
+    fn erasures(&self) -> Result<Vec<Erasure>, Fault> {
+        self.inner.erasures()
+    }
+
+    fn erase_user(&mut self, id: EventId) -> Result<Step, WriteFault> {
+        self.write(|log| log.erase_user(id), |_, _| Ok(()))
+    }
+
     fn retain(&mut self, rule: &Retention<'_>) -> Result<Retained, WriteFault> {
         self.write(|log| log.retain(rule), |_, _| Ok(()))
     }
@@ -343,6 +352,16 @@ impl LogReader for FaultyReader {
         self.inner.floor()
     }
 
+    fn verify(&mut self, from: Option<(Position, Link)>, rows: usize) -> Result<Verified, Fault> {
+        self.director.read_cue()?;
+        self.inner.verify(from, rows)
+    }
+
+    fn link(&mut self, at: Position) -> Result<Option<Link>, Fault> {
+        self.director.read_cue()?;
+        self.inner.link(at)
+    }
+
     fn epochs(&mut self) -> Result<Vec<EpochSpan>, Fault> {
         // An epoch's extent as it was at an earlier head cannot be told from here, so this fails or is new.
         self.director.read_cue()?;
@@ -376,6 +395,10 @@ impl<C: Catalog> Catalog for Faulty<C> {
 
     fn forget_checkpoints(&mut self) -> Result<(), WriteFault> {
         self.write(|catalog| catalog.forget_checkpoints(), |_, _| Ok(()))
+    }
+
+    fn scrub(&mut self) -> Result<(), WriteFault> {
+        self.write(|catalog| catalog.scrub(), |_, _| Ok(()))
     }
 
     fn meta(&mut self, key: &str) -> Result<Option<Vec<u8>>, Fault> {

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use grandstand_core::ids::{EpochSpan, EventId, Position, Pseq, Seq};
-use grandstand_core::names::RoomId;
+use grandstand_core::names::{RoomId, UserId};
 use grandstand_core::record::{Body, Record};
 use grandstand_core::time::Wall;
+use grandstand_wire::chain::Link;
 
 use crate::fault::{Fault, Refusal, WriteFault};
 
@@ -47,6 +48,16 @@ pub trait Log: Send {
     /// Takes body and salt from these records (at most [`RETAIN_ROWS_MAX`]); headers and checksums stay. Ids that are not
     /// there, erased already or an EpochStart's are passed over. Returns how many were erased, durably, in one commit. Errors as for `append`.
     fn erase(&mut self, ids: &[EventId]) -> Result<usize, WriteFault>;
+
+    /// Users whose erase stands in the log ([`Body::EraseUser`]) and is not done, oldest first.
+    fn erasures(&self) -> Result<Vec<Erasure>, Fault>;
+
+    /// One step of the erase that this record asks for: of every record before it nothing is left that names the user, then of the
+    /// record itself, then in no unused byte of what the log is kept in. At most [`RETAIN_ROWS_MAX`] rows change in one commit.
+    /// Durable: what a step did; a crash loses none of it but work. Call again until `Done`; of an erase that is not there it is at
+    /// once. The caller sees to it that no recovery needs what is erased: a checkpoint that stands at the record or after it.
+    /// Errors: as for `append`.
+    fn erase_user(&mut self, id: EventId) -> Result<Step, WriteFault>;
 
     /// One step of retention, at most [`RETAIN_ROWS_MAX`] rows in one commit. Call again while `more`. The head's record is
     /// never deleted, so that the log never forgets where it stands. Errors as for `append`.
@@ -108,6 +119,13 @@ pub trait LogReader: Send {
     /// The log is complete after this position; START when nothing was ever deleted.
     fn floor(&mut self) -> Result<Position, Fault>;
 
+    /// Holds the records after `from` against the chain, at most `rows` and [`PAGE_TIME_MAX`]. `from`: where an earlier look came to;
+    /// `None`: from the log's floor. Errors: a fault that is no damage of a record; damage is an answer.
+    fn verify(&mut self, from: Option<(Position, Link)>, rows: usize) -> Result<Verified, Fault>;
+
+    /// The link of the record at this position; `None`: there is no such record, or it has none.
+    fn link(&mut self, at: Position) -> Result<Option<Link>, Fault>;
+
     /// Every epoch with its last seq, oldest first; the last one is the epoch of the head.
     fn epochs(&mut self) -> Result<Vec<EpochSpan>, Fault>;
 }
@@ -121,6 +139,20 @@ pub struct RoomPage {
     pub head: Position,
 }
 
+/// How far the chain of a log holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Verified {
+    /// The newest record looked at that fits, and its link.
+    pub upto: (Position, Link),
+    /// Records that fit.
+    pub n: u64,
+    /// Records from before there was a chain, at its begin alone.
+    pub n_before: u64,
+    /// The first that does not fit, and why.
+    pub broken: Option<(EventId, String)>,
+    pub more: bool,
+}
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RoomFacts {
     pub head: Position,
@@ -130,9 +162,30 @@ pub struct RoomFacts {
     pub last_event: Position,
     /// The first priority record after the position (erased ones included: something of value was there).
     pub first_priority: Option<(EventId, Pseq, Wall)>,
+    /// The last priority record after the position that is erased: whoever lacks it can be given it by nobody.
+    pub last_lost: Option<EventId>,
     pub first_comment: Option<(EventId, Wall)>,
     /// Comments after the position; exact up to [`COMMENTS_COUNTED_MAX`], which also stands for "or more".
     pub n_comments: u64,
+}
+
+/// A user who is being erased.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Erasure {
+    /// The record that says so.
+    pub id: EventId,
+    /// `None`: no record names the user any more, and unused bytes may.
+    pub user: Option<UserId>,
+}
+
+/// What a step came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Call again, after so many records were erased.
+    More(usize),
+    /// Something is in the way: call again in a while.
+    Later,
+    Done,
 }
 
 /// What is too old. Times are log time.

@@ -7,15 +7,16 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use grandstand_core::ids::{EpochSpan, EventId, Position};
-use grandstand_core::names::RoomId;
+use grandstand_core::names::{RoomId, UserId};
 use grandstand_core::record::{Body, Lane, Record};
 use grandstand_core::time::Wall;
+use grandstand_wire::chain::{BEGIN, Link};
 
 use crate::catalog::{Catalog, Checkpoint, RoomRow};
 use crate::fault::{Fault, Refusal, WriteFault};
 use crate::log::{
-    COMMENTS_COUNTED_MAX, Log, LogReader, PAGE_ROWS_MAX, RETAIN_ROWS_MAX, Retained, Retention, RoomFacts, RoomPage,
-    check_batch, is_other,
+    COMMENTS_COUNTED_MAX, Erasure, Log, LogReader, PAGE_ROWS_MAX, RETAIN_ROWS_MAX, Retained, Retention, RoomFacts,
+    RoomPage, Step, Verified, check_batch, is_other,
 };
 
 /// A log that outlives its writers as long as one handle of any kind is left.
@@ -39,6 +40,8 @@ struct Entries {
     floor: Position,
     /// Epochs whose records may be deleted by now; the head's own is not among them.
     ended: Vec<EpochSpan>,
+    /// Erases that are not done, by the id of their record, with the newest id they have come to.
+    erasures: BTreeMap<u64, u64>,
 }
 
 struct Entry {
@@ -109,6 +112,30 @@ impl Log for MemoryLog {
         assert!(ids.len() <= RETAIN_ROWS_MAX, "one commit erases at most {RETAIN_ROWS_MAX}");
         let mut entries = self.disk.lock();
         Ok(ids.iter().filter(|id| entries.erase(id.value())).count())
+    }
+
+    fn erasures(&self) -> Result<Vec<Erasure>, Fault> {
+        let entries = self.disk.lock();
+        let erasure = |id: &u64| Erasure { id: event(*id), user: entries.erases(*id) };
+        Ok(entries.erasures.keys().map(erasure).collect())
+    }
+
+    fn erase_user(&mut self, id: EventId) -> Result<Step, WriteFault> {
+        let mut entries = self.disk.lock();
+        let id = id.value();
+        let Some(&after) = entries.erasures.get(&id) else { return Ok(Step::Done) };
+        let Some(user) = entries.erases(id) else {
+            entries.erasures.remove(&id);
+            return Ok(Step::Done);
+        };
+        let between = (Excluded(after), Excluded(id));
+        let looked_at: Vec<u64> = entries.records.range(between).take(RETAIN_ROWS_MAX).map(|(id, _)| *id).collect();
+        let n = looked_at.iter().filter(|id| entries.forget(**id, &user)).count();
+        match looked_at.last() {
+            Some(last) => drop(entries.erasures.insert(id, *last)),
+            None => drop(entries.erase(id)),
+        }
+        Ok(Step::More(n))
     }
 
     fn retain(&mut self, rule: &Retention<'_>) -> Result<Retained, WriteFault> {
@@ -212,6 +239,11 @@ impl LogReader for MemoryReader {
             floor: entries.floor,
             last_event: between(&served.all, Position::START, upto).last().map_or(Position::START, |id| at(*id)),
             first_priority: priority.map(|r| (r.event_id(), r.pseq.unwrap_or_default(), r.ts)),
+            last_lost: between(&served.priority, after, upto)
+                .iter()
+                .rev()
+                .find(|id| entries.records[*id].record.is_lost())
+                .map(|id| event(*id)),
             first_comment: comments.first().map(|id| (event(*id), entries.records[id].record.ts)),
             n_comments: (comments.len() as u64).min(COMMENTS_COUNTED_MAX),
         })
@@ -244,6 +276,25 @@ impl LogReader for MemoryReader {
         Ok(self.disk.lock().floor)
     }
 
+    /// Nobody can get at what is in memory alone: no chain is kept of it, and all of it is from before one.
+    fn verify(&mut self, from: Option<(Position, Link)>, rows: usize) -> Result<Verified, Fault> {
+        let entries = self.disk.lock();
+        let after = from.map_or(entries.floor, |(at, _)| at);
+        let looked_at: Vec<u64> = entries
+            .records
+            .range((Excluded(after.value()), Unbounded))
+            .take(rows.min(PAGE_ROWS_MAX))
+            .map(|(id, _)| *id)
+            .collect();
+        let upto = looked_at.last().map_or(after, |id| at(*id));
+        let more = upto < entries.head();
+        Ok(Verified { upto: (upto, BEGIN), n: 0, n_before: looked_at.len() as u64, broken: None, more })
+    }
+
+    fn link(&mut self, _at: Position) -> Result<Option<Link>, Fault> {
+        Ok(None)
+    }
+
     fn epochs(&mut self) -> Result<Vec<EpochSpan>, Fault> {
         let entries = self.disk.lock();
         let head = entries.head().event_id().map(|id| EpochSpan { epoch: id.epoch(), last_seq: id.seq() });
@@ -272,7 +323,27 @@ impl Entries {
             }
         }
         self.bytes += bytes;
+        if matches!(record.body, Body::EraseUser(_)) {
+            self.erasures.insert(id, 0);
+        }
         self.records.insert(id, Entry { record: record.clone(), bytes });
+    }
+
+    /// Whom the record under this id erases, while it says so.
+    fn erases(&self, id: u64) -> Option<UserId> {
+        match &self.records.get(&id)?.record.body {
+            Body::EraseUser(user) => Some(user.clone()),
+            _ => None,
+        }
+    }
+
+    /// Takes out of a record what names the user. Whether it did.
+    fn forget(&mut self, id: u64, user: &UserId) -> bool {
+        let Some(entry) = self.records.get_mut(&id) else { return false };
+        let Some(left) = entry.record.without(user) else { return false };
+        entry.record = Arc::new(left);
+        self.weigh(id);
+        true
     }
 
     fn erase(&mut self, id: u64) -> bool {
@@ -281,10 +352,16 @@ impl Entries {
             return false;
         }
         entry.record = Arc::new(Record { body: Body::Erased, ..(*entry.record).clone() });
-        let bytes = size_of_record(&entry.record);
-        self.bytes = self.bytes - entry.bytes + bytes;
-        entry.bytes = bytes;
+        self.weigh(id);
         true
+    }
+
+    fn weigh(&mut self, id: u64) {
+        if let Some(entry) = self.records.get_mut(&id) {
+            let bytes = size_of_record(&entry.record);
+            self.bytes = self.bytes - entry.bytes + bytes;
+            entry.bytes = bytes;
+        }
     }
 
     fn delete(&mut self, id: u64) {
@@ -359,6 +436,7 @@ fn size_of_record(record: &Record) -> u64 {
         | Body::Revoke(..)
         | Body::RevokeEnd(_)
         | Body::Outage(_)
+        | Body::EraseUser(_)
         | Body::Ban(_)
         | Body::Unban(_)
         | Body::SiteBan(_)
@@ -435,6 +513,10 @@ impl Catalog for MemoryCatalog {
         let mut tables = self.lock();
         tables.checkpoint = None;
         tables.parts.clear();
+        Ok(())
+    }
+
+    fn scrub(&mut self) -> Result<(), WriteFault> {
         Ok(())
     }
 

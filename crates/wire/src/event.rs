@@ -41,7 +41,7 @@ pub fn kind(record: &Record) -> Option<&'static str> {
         | Body::HeldEnd(_)
         | Body::Erased => None,
         Body::Banner(_) | Body::BannerEnd(_) => None,
-        Body::Revoke(..) | Body::RevokeEnd(_) | Body::Outage(_) | Body::Feed(_) => None,
+        Body::Revoke(..) | Body::RevokeEnd(_) | Body::Outage(_) | Body::Feed(_) | Body::EraseUser(_) => None,
     }
 }
 
@@ -89,6 +89,7 @@ pub(crate) fn members(record: &Record, event: &mut Writer<'_>) {
         | Body::RevokeEnd(_)
         | Body::Outage(_)
         | Body::Feed(_)
+        | Body::EraseUser(_)
         | Body::Erased => {}
         Body::Banner(body) => {
             banner_members(record.event_id(), body, event);

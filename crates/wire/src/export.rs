@@ -42,6 +42,7 @@ pub fn kind(record: &Record) -> (&'static str, bool) {
         Body::RevokeEnd(_) => ("revoke_end", true),
         Body::Outage(_) => ("outage", true),
         Body::Feed(_) => ("feed", true),
+        Body::EraseUser(_) => ("erase_user", true),
     }
 }
 
@@ -125,7 +126,7 @@ fn control_members(body: &Body, line: &mut Writer<'_>) {
             line.text("reason", &ban.reason);
             line.flag("shadow", ban.shadow);
         }
-        Body::Unban(user) | Body::SiteUnban(user) => {
+        Body::Unban(user) | Body::SiteUnban(user) | Body::EraseUser(user) => {
             line.text("user_id", user.as_str());
         }
         Body::Report(report) => {

@@ -4,6 +4,10 @@
 //! the seal. The seal is a CRC-32 over the header, and the header holds SHA-256 of salt and content; so a reader knows a
 //! damaged content from an erased one, and nobody can guess an erased text from its hash, because the salt went with it.
 //!
+//! Whose a record is stands in the header. When that user is erased, a hash of user and key takes their place, made with a salt
+//! of its own that goes too. That salt is made of the content's, so a content may go first and leave no way back to itself: the
+//! daughter tells nothing of the mother.
+//!
 //! The checksum is the IEEE CRC-32 (polynomial 0x04C11DB7, as in Ethernet and zip), not the Castagnoli one: it finds
 //! damage, it does not stop a forger, and both find every burst of up to 32 bits.
 
@@ -28,7 +32,7 @@ use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::sampler::switch::Sampling;
 use grandstand_core::sampler::{Preset, Rules, Weights};
 use grandstand_core::time::Wall;
-use grandstand_core::{banners, combos, moderation, rooms};
+use grandstand_core::{banners, combos, moderation, rooms, routing};
 
 use crate::proto::{Broken, Decoder, Encoder};
 
@@ -108,7 +112,7 @@ pub fn encode_salted(record: &Record, salt: &Salt, out: &mut Vec<u8>) {
     }
     with_scratch(|body| {
         encode_body(&record.body, &mut Encoder(body));
-        e.bytes_some(18, &hash(salt, body));
+        e.bytes_some(18, &hash_of(salt, body));
         let header_end = e.0.len();
         e.bytes_some(19, salt);
         e.bytes_some(20, body);
@@ -157,7 +161,7 @@ pub fn decode(bytes: &[u8]) -> Result<Record, Fault> {
     let body = match parts.content {
         _ if kind == KIND_EPOCH_START => Body::EpochStart,
         None if (KIND_COMMENT..=KIND_LAST).contains(&kind) => Body::Erased,
-        Some(content) => decode_body(kind, revision, content)?,
+        Some((_, content)) => decode_body(kind, revision, content)?,
         None => return Err(Fault::Malformed("kind")),
     };
     let record = Record {
@@ -188,26 +192,109 @@ pub fn decode(bytes: &[u8]) -> Result<Record, Fault> {
     Ok(record)
 }
 
-/// The record without salt and content; header, hash and checksum stay as they are. Erasing twice is erasing once.
+/// The record without salt and content. What the header says stays; of a user's record the salt of whose it is stays beside the
+/// hash. Erasing twice is erasing once.
 ///
 /// Errors: bytes that are not a record are given back by no one.
 pub fn erase(bytes: &[u8]) -> Result<Vec<u8>, Fault> {
     let parts = Parts::read(bytes)?;
-    let mut out = Vec::with_capacity(parts.header.len() + 6);
-    out.extend_from_slice(parts.header);
-    Encoder(&mut out).fixed32(21, parts.checksum);
-    Ok(out)
+    let (Some((salt, _)), Some(hash)) = (parts.content, parts.hash) else { return Ok(bytes.to_vec()) };
+    let mut out = Vec::with_capacity(parts.header.len() + 24);
+    out.extend_from_slice(&parts.header[..parts.before_hash]);
+    let mut kept = hash.to_vec();
+    if !parts.user.is_empty() || !parts.key.is_empty() {
+        kept.extend_from_slice(&owner_salt(salt));
+    }
+    Encoder(&mut out).bytes_some(18, &kept);
+    Ok(sealed(out))
+}
+
+/// The record when nothing that names this user may be left in it: without its content and, where it is the user's own, without
+/// whose it is. `None`: it does not name the user.
+///
+/// Errors: as of [`decode`].
+pub fn without_user(bytes: &[u8], user: &UserId) -> Result<Option<Vec<u8>>, Fault> {
+    let record = decode(bytes)?;
+    if !record.names(user) {
+        return Ok(None);
+    }
+    if !record.is_of(user) {
+        return erase(bytes).map(Some);
+    }
+    let parts = Parts::read(bytes)?;
+    let mut out = Vec::with_capacity(parts.header.len() + 40);
+    let mut e = Encoder(&mut out);
+    // Of a raw comment it told the user.
+    e.number(1, u64::from(record.room.as_ref().map_or(0, |room| routing::partition_of(room).0)));
+    parts.copy_header(&mut e, |e| {
+        e.text(8, "");
+        e.text(9, "");
+    })?;
+    if let Some(hash) = parts.hash {
+        let mut kept = hash.to_vec();
+        kept.extend(parts.owner_hash().into_iter().flatten());
+        e.bytes_some(18, &kept);
+    }
+    Ok(Some(sealed(out)))
+}
+
+/// Appends what of a record no erase takes away: its header without whose it is, the hash of its content, the hash of whose it is.
+/// False, and nothing appended: that is not known of it any more.
+///
+/// Errors: bytes that are not a record; of those that this process has just made no sum is looked at again.
+pub(crate) fn write_kept(bytes: &[u8], is_own: bool, out: &mut Vec<u8>) -> Result<bool, Fault> {
+    let parts = if is_own { Parts::take(bytes)?.0 } else { Parts::read(bytes)? };
+    let owner = parts.owner_hash();
+    let is_named = !parts.user.is_empty() || !parts.key.is_empty();
+    // A record that has no content from the start is nobody's.
+    if is_named && owner.is_none() && parts.hash.is_some() {
+        return Ok(false);
+    }
+    let mut e = Encoder(out);
+    parts.copy_header(&mut e, |_| ())?;
+    if let Some(hash) = parts.hash {
+        let mut kept = hash.to_vec();
+        kept.extend(owner.into_iter().flatten());
+        e.bytes_some(18, &kept);
+    }
+    Ok(true)
+}
+
+/// A header with its checksum.
+fn sealed(mut header: Vec<u8>) -> Vec<u8> {
+    let checksum = crc32fast::hash(&header);
+    Encoder(&mut header).fixed32(21, checksum);
+    header
 }
 
 /// A record's bytes taken apart, checksum and hash verified.
 struct Parts<'a> {
     header: &'a [u8],
-    content: Option<&'a [u8]>,
-    checksum: u32,
+    /// Where field 18 begins.
+    before_hash: usize,
+    user: &'a [u8],
+    key: &'a [u8],
+    /// Of salt and content.
+    hash: Option<&'a [u8; 32]>,
+    /// Behind the hash, once the content is gone: the salt of whose it is, or once that is gone too, the hash of it.
+    left: &'a [u8],
+    content: Option<(&'a Salt, &'a [u8])>,
 }
 
 impl<'a> Parts<'a> {
     fn read(bytes: &'a [u8]) -> Result<Parts<'a>, Fault> {
+        let (parts, checksum) = Parts::take(bytes)?;
+        if crc32fast::hash(parts.header) != checksum {
+            return Err(Fault::Checksum);
+        }
+        if parts.content.is_some_and(|(salt, body)| parts.hash != Some(&hash_of(salt, body))) {
+            return Err(Fault::BodyHash);
+        }
+        Ok(parts)
+    }
+
+    /// With the checksum, which is not held against the header, as the content is not against its hash.
+    fn take(bytes: &'a [u8]) -> Result<(Parts<'a>, u32), Fault> {
         if bytes.len() > RECORD_BYTES_MAX {
             return Err(Fault::TooLong);
         }
@@ -219,44 +306,99 @@ impl<'a> Parts<'a> {
         for number in [5, 6] {
             d.number(number)?;
         }
-        for text in [7, 8, 9] {
-            d.bytes_some(text)?;
-        }
+        d.bytes_some(7)?;
+        let user = d.bytes_some(8)?.unwrap_or_default();
+        let key = d.bytes_some(9)?.unwrap_or_default();
         for number in [10, 11, 12, 13, 14] {
             d.number(number)?;
         }
         d.bytes_some(15)?;
         d.number(16)?;
         let kind = d.number(17)?;
+        let before_hash = bytes.len() - d.rest.len();
         let hashed = d.bytes_some(18)?;
         let header = &bytes[..bytes.len() - d.rest.len()];
         let salt = d.bytes_some(19)?;
         let body = d.bytes_some(20)?;
         let checksum = d.fixed32(21)?.ok_or("checksum")?;
         d.end()?;
-        if crc32fast::hash(header) != checksum {
-            return Err(Fault::Checksum);
-        }
         let whole = !matches!(kind, KIND_EPOCH_START | KIND_ERASED);
-        if hashed.is_some_and(|h| h.len() != 32) || hashed.is_some() != whole || (!whole && salt.is_some()) {
+        let (hash, left) = match hashed.map(|hashed| hashed.split_first_chunk::<32>()) {
+            None => (None, &[][..]),
+            Some(Some((hash, left))) if matches!(left.len(), 0 | 16 | 32) => (Some(hash), left),
+            Some(_) => return Err(Fault::Malformed("body hash")),
+        };
+        if hash.is_some() != whole || (!whole && salt.is_some()) {
             return Err(Fault::Malformed("body hash"));
         }
+        let is_named = !user.is_empty() || !key.is_empty();
         let content = match (salt, body) {
-            (None, None) => None,
-            (Some(salt), Some(body)) => {
-                let salt: &Salt = salt.try_into().map_err(|_| Fault::BodyHash)?;
-                if hashed != Some(&hash(salt, body)[..]) {
-                    return Err(Fault::BodyHash);
-                }
-                Some(body)
-            }
+            // A salt beside the hash is of whom the header names; a hash, of whom it names no more.
+            (None, None) if left.is_empty() || (left.len() == 16) == is_named => None,
+            (Some(salt), Some(body)) if left.is_empty() => Some((salt.try_into().map_err(|_| Fault::BodyHash)?, body)),
             _ => return Err(Fault::Malformed("salt and body")),
         };
-        Ok(Parts { header, content, checksum })
+        Ok((Parts { header, before_hash, user, key, hash, left, content }, checksum))
+    }
+
+    /// Fields 2 to 17, whose it is by `whose`.
+    fn copy_header(&self, e: &mut Encoder<'_>, whose: impl FnOnce(&mut Encoder<'_>)) -> Result<(), Broken> {
+        let mut d = Decoder::new(self.header);
+        d.number(1)?;
+        for number in [2, 3] {
+            e.number(number, d.number(number)?);
+        }
+        e.text(4, d.text(4)?);
+        for number in [5, 6] {
+            e.number(number, d.number(number)?);
+        }
+        e.text(7, d.text(7)?);
+        d.text(8)?;
+        d.text(9)?;
+        whose(e);
+        for number in [10, 11, 12, 13, 14] {
+            e.number(number, d.number(number)?);
+        }
+        if let Some(log) = d.text_some(15)? {
+            e.bytes_some(15, log.as_bytes());
+        }
+        for number in [16, 17] {
+            e.number(number, d.number(number)?);
+        }
+        Ok(())
+    }
+
+    /// The hash of whose it is; `None` where it is nobody's, or its salt is gone.
+    fn owner_hash(&self) -> Option<[u8; 32]> {
+        if self.left.len() == 32 {
+            return self.left.try_into().ok();
+        }
+        if self.user.is_empty() && self.key.is_empty() {
+            return None;
+        }
+        let salt = match self.content {
+            Some((salt, _)) => owner_salt(salt),
+            None => self.left.try_into().ok()?,
+        };
+        let mut context = Context::new(&SHA256);
+        context.update(&salt);
+        // A user's id is at most 64 bytes, so one byte is its length.
+        context.update(&[self.user.len() as u8]);
+        context.update(self.user);
+        context.update(self.key);
+        Some(context.finish().as_ref().try_into().expect("SHA-256 has 32 bytes"))
     }
 }
 
-fn hash(salt: &Salt, body: &[u8]) -> [u8; 32] {
+/// The salt of whose a record is, made of its content's; there is no way back.
+fn owner_salt(salt: &Salt) -> Salt {
+    let mut context = Context::new(&SHA256);
+    context.update(b"whose");
+    context.update(salt);
+    context.finish().as_ref()[..16].try_into().expect("SHA-256 has 32 bytes")
+}
+
+fn hash_of(salt: &Salt, body: &[u8]) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
     context.update(salt);
     context.update(body);
@@ -338,6 +480,7 @@ const KIND_HELD_END: u64 = 20;
 const KIND_SITE_BAN: u64 = 21;
 const KIND_SITE_UNBAN: u64 = 22;
 const KIND_REPORT: u64 = 23;
+const KIND_ERASE_USER: u64 = 24;
 const KIND_REVOKE: u64 = 26;
 const KIND_REVOKE_END: u64 = 27;
 const KIND_OUTAGE: u64 = 28;
@@ -372,6 +515,7 @@ fn kind_of(body: &Body) -> u64 {
         Body::RevokeEnd(_) => KIND_REVOKE_END,
         Body::Outage(_) => KIND_OUTAGE,
         Body::Feed(_) => KIND_FEED,
+        Body::EraseUser(_) => KIND_ERASE_USER,
         Body::Erased => KIND_ERASED,
     }
 }
@@ -522,7 +666,7 @@ fn encode_body(body: &Body, e: &mut Encoder<'_>) {
         }
         Body::Room(room) => encode_room(room, e),
         Body::Ban(ban) | Body::SiteBan(ban) => encode_ban(ban, e),
-        Body::Unban(user) | Body::SiteUnban(user) => e.text(1, user.as_str()),
+        Body::Unban(user) | Body::SiteUnban(user) | Body::EraseUser(user) => e.text(1, user.as_str()),
         Body::Report(report) => {
             e.number(1, report.event.value());
             e.text(2, &report.reason);
@@ -975,6 +1119,7 @@ fn decode_body(kind: u64, revision: u32, bytes: &[u8]) -> Result<Body, Broken> {
             Body::Revoke(what, Wall(d.number(4)?))
         }
         KIND_REVOKE_END => Body::RevokeEnd(decode_revoked(&mut d)?),
+        KIND_ERASE_USER => Body::EraseUser(UserId::parse(d.text(1)?).ok_or("user")?),
         KIND_OUTAGE => Body::Outage(d.number_some(1)?.map(Wall)),
         KIND_FEED => Body::Feed(Arc::new(decode_feed(&mut d)?)),
         KIND_AUDIT => Body::Audit(Audit { what: d.text(1)?.into(), justification: d.text(2)?.into() }),

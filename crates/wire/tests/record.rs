@@ -20,7 +20,8 @@ use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::sampler::switch::Sampling;
 use grandstand_core::sampler::{Preset, Rules, Weights};
 use grandstand_core::time::Wall;
-use grandstand_wire::record::{Fault, RECORD_BYTES_MAX, decode, encode, encode_salted, erase};
+use grandstand_wire::chain::{BEGIN, Chain};
+use grandstand_wire::record::{Fault, RECORD_BYTES_MAX, decode, encode, encode_salted, erase, without_user};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::{Just, Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
@@ -71,9 +72,99 @@ fn an_erase_leaves_header_and_hash_and_no_byte_of_the_content() {
         for content in ["no way", "Ada", "rocket", "toxicity", "spam", "0123456789abcdef"] {
             assert!(!text.contains(content), "{name} keeps {content}");
         }
-        let header = erased.len() - 6;
+        // Field 18 with its length, and whose the record is behind it where it is somebody's.
+        let is_named = record.user.is_some() || record.client_msg_id.is_some();
+        let hash = if body_of(&record) { 35 + if is_named { 16 } else { 0 } } else { 0 };
+        let header = erased.len() - 6 - hash;
         assert_eq!(erased[..header], whole[..header], "{name}");
     }
+}
+
+/// Whether its kind has a content.
+fn body_of(record: &Record) -> bool {
+    !matches!(record.body, Body::EpochStart | Body::Erased)
+}
+
+#[test]
+fn who_is_erased_leaves_no_byte_in_what_they_said_and_what_was_said_of_them() {
+    let user = UserId::parse("u_q9z").unwrap();
+    let mut n_of = 0;
+    for (name, record) in samples() {
+        for before in [bytes(&record), erase(&bytes(&record)).unwrap()] {
+            let record = decode(&before).unwrap();
+            let Some(after) = without_user(&before, &user).unwrap() else {
+                assert!(!record.names(&user), "{name}");
+                continue;
+            };
+            let left = decode(&after).unwrap();
+            assert_eq!(Some(&left), record.without(&user).as_ref(), "{name}");
+            assert!(!after.windows(5).any(|w| w == b"u_q9z"), "{name} names its user");
+            let key = record.client_msg_id.as_ref().filter(|_| record.is_of(&user));
+            assert!(!key.is_some_and(|key| after.windows(key.as_str().len()).any(|w| w == key.as_str().as_bytes())));
+            assert_eq!(without_user(&after, &user).unwrap(), None, "{name}: erasing twice is erasing once");
+            assert_eq!(erase(&after).as_ref(), Ok(&after), "{name}");
+            for i in 0..after.len() * 8 {
+                let mut damaged = after.clone();
+                damaged[i / 8] ^= 1 << (i % 8);
+                assert!(decode(&damaged).is_err(), "{name}, bit {i}");
+            }
+            n_of += 1;
+        }
+    }
+    assert!(n_of > 10, "{n_of}");
+}
+
+#[test]
+fn a_content_may_go_before_its_user_does_and_the_same_is_left() {
+    let user = UserId::parse("u_q9z").unwrap();
+    for (name, record) in samples().into_iter().filter(|(_, record)| record.is_of(&user)) {
+        let whole = bytes(&record);
+        let at_once = without_user(&whole, &user).unwrap();
+        let later = without_user(&erase(&whole).unwrap(), &user).unwrap();
+        assert_eq!(at_once, later, "{name}");
+    }
+}
+
+#[test]
+fn a_link_is_the_same_whatever_was_erased_and_another_for_any_other_record() {
+    let chain = Chain::new(&[7; 32]);
+    let user = UserId::parse("u_q9z").unwrap();
+    for (name, record) in samples() {
+        let whole = bytes(&record);
+        let link = chain.next_own(&BEGIN, &whole);
+        let link_of = |bytes: &[u8]| chain.next(&BEGIN, bytes).unwrap();
+        assert_eq!(link_of(&whole), Some(link), "{name}");
+        let erased = erase(&whole).unwrap();
+        assert_eq!(link_of(&erased), Some(link), "{name}: retention");
+        for before in [whole, erased] {
+            let left = without_user(&before, &user).unwrap();
+            assert!(left.is_none_or(|left| link_of(&left) == Some(link)), "{name}: its user is erased");
+        }
+        assert_ne!(chain.next(&link, &bytes(&record)).unwrap(), Some(link), "{name}: what stands before counts");
+        assert_ne!(Chain::new(&[8; 32]).next_own(&BEGIN, &bytes(&record)), link, "{name}: the key counts");
+        let later = Record { ts: Wall(record.ts.0 + 1), ..record.clone() };
+        assert_ne!(link_of(&bytes(&later)), Some(link), "{name}: the header counts");
+        if record.user.is_some() && body_of(&record) {
+            let others = Record { user: UserId::parse("u_other"), audience: Audience::Nobody, ..record.clone() };
+            let own = Record { audience: Audience::Nobody, ..record.clone() };
+            assert_ne!(link_of(&bytes(&others)), link_of(&bytes(&own)), "{name}: whose it is counts");
+        }
+    }
+}
+
+#[test]
+fn what_was_erased_before_it_was_known_whose_it_is_is_read_for_ever() {
+    let (_, record) = samples().into_iter().find(|(_, r)| r.user.is_some() && body_of(r)).unwrap();
+    let whole = bytes(&record);
+    // As an earlier version left it: the header alone.
+    let salt = whole.windows(3).position(|w| w == [0x9a, 0x01, 16]).unwrap();
+    let old = [&whole[..salt], &whole[whole.len() - 6..]].concat();
+    assert_eq!(decode(&old).unwrap(), Record { body: Body::Erased, ..record.clone() });
+    assert_eq!(erase(&old).as_ref(), Ok(&old));
+    assert_eq!(Chain::new(&[7; 32]).next(&BEGIN, &old), Ok(None), "nobody can say whose it was");
+    let user = record.user.as_ref().unwrap();
+    let left = decode(&without_user(&old, user).unwrap().unwrap()).unwrap();
+    assert_eq!((left.user, left.client_msg_id), (None, None));
 }
 
 #[test]
@@ -404,6 +495,7 @@ fn body() -> impl Strategy<Value = Body> {
         (key(), key(), option::of(key()), vec((key(), key()), 0..3)).prop_map(
             |(match_id, primary, stand_by, twins)| Body::Feed(MatchFeed { match_id, primary, stand_by, twins }.into())
         ),
+        user().prop_map(Body::EraseUser),
         combo(),
         retract(),
         config(),

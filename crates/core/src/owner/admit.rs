@@ -200,7 +200,8 @@ impl Owner {
             Command::SetFeed { .. } | Command::TypeScore { .. } => {}
             Command::SiteBan { .. } | Command::SiteUnban { .. } => {}
             Command::Report(report) => self.check_report(report)?,
-            Command::Revoke { .. } | Command::RevokeEnd { .. } | Command::Outage { .. } => {}
+            Command::Revoke { .. } | Command::RevokeEnd { .. } | Command::Outage { .. } | Command::EraseUser { .. } => {
+            }
             Command::Ban { room, .. }
             | Command::Unban { room, .. }
             | Command::Retract { room, .. }

@@ -66,7 +66,7 @@ impl Owner {
         Answer::Done { event_id: Some(record.event_id()) }
     }
 
-    fn push_site(&self, draft: &mut Draft, by: UserId, body: Body) -> Arc<crate::record::Record> {
+    pub(super) fn push_site(&self, draft: &mut Draft, by: UserId, body: Body) -> Arc<crate::record::Record> {
         let record = draft.push(None, |r| {
             r.user = Some(by);
             r.audience = Audience::Nobody;

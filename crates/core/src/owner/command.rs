@@ -42,6 +42,11 @@ pub enum Command {
         by: UserId,
         lasts: Option<Duration>,
     },
+    /// Nothing of what stands in the log keeps this user. What it says afterwards is new.
+    EraseUser {
+        by: UserId,
+        user: UserId,
+    },
     /// Creates the room when it is not there yet. `if_version`: the version the change was made against, any when `None`;
     /// 0 = the room must not be there.
     PutRoom {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::dedupe::KEYS_MAX;
+use crate::names::UserId;
 use crate::owner::Owner;
 use crate::owner::admit::room_limit;
 use crate::owner::answer::{Answer, Failure, Output};
@@ -37,6 +38,13 @@ pub(super) struct Settle {
     pub held: Option<Held>,
 }
 
+fn erases(record: &Record) -> Option<&UserId> {
+    match &record.body {
+        Body::EraseUser(user) => Some(user),
+        _ => None,
+    }
+}
+
 impl Owner {
     /// The batch in flight is durable. Its records come out in order, then its answers.
     ///
@@ -60,8 +68,15 @@ impl Owner {
             }
             self.settle(settle.tag, settle.held, settle.answer);
         }
+        // Whoever is erased in the batch is erased behind all that was said in it.
+        let erased: Vec<&UserId> = flight.records.iter().filter_map(|record| erases(record)).collect();
         for record in flight.records.iter().filter(|record| record.is_raw()) {
-            self.offer(record);
+            if erased.iter().any(|user| record.is_of(user)) && !planted(113) {
+                let at = self.index[record.room.as_ref().expect("a raw comment has a room")];
+                self.tell_fate(at, record.clone());
+            } else {
+                self.offer(record);
+            }
         }
         self.winners_committed(flight.winners);
         self.ask_after(&flight.records, now);

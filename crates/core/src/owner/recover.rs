@@ -62,6 +62,9 @@ impl Owner {
         if self.reader.holds(record.event_id()) {
             self.take_keys(record);
             self.recover_narrow(record);
+            if let Body::EraseUser(user) = &record.body {
+                self.forget_said(user);
+            }
         }
     }
 
@@ -104,6 +107,9 @@ impl Owner {
             }
         }
         self.access.take(record);
+        if let Body::EraseUser(user) = &record.body {
+            self.forget_user(user);
+        }
         let Some(room) = &record.room else { return };
         let at = self.slot_of(room);
         if keys {

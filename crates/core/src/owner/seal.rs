@@ -148,6 +148,7 @@ impl Owner {
         }
         let mut waiting = std::mem::take(&mut self.waiting);
         let mut later = VecDeque::new();
+        let mut erasures = Vec::new();
         for one in waiting.drain(..) {
             match one {
                 Waiting::SlowModeEnd { .. }
@@ -160,6 +161,7 @@ impl Owner {
                     later.push_back(one);
                 }
                 Waiting::Comment(comment) => self.seal_comment(&mut draft, comment),
+                Waiting::Other { tag, command: Command::EraseUser { by, user } } => erasures.push((tag, by, user)),
                 Waiting::Other { tag, command } => {
                     let answer = self.seal_other(&mut draft, command);
                     draft.settles.push(Settle { tag, answer: answer.unwrap_or_else(|reject| reject), held: None });
@@ -173,6 +175,11 @@ impl Owner {
         }
         waiting.append(&mut later);
         self.waiting = waiting;
+        // Behind all else that is said and done in the batch, so that nothing of it is about a user who is gone.
+        for (tag, by, user) in erasures {
+            let answer = self.seal_erase_user(&mut draft, by, user);
+            draft.settles.push(Settle { tag, answer, held: None });
+        }
         // Last: what the same batch says of bans and rooms holds for the likes in it.
         let likes = if tally && !is_first { self.seal_likes(&mut draft, now) } else { Sealed::default() };
         let Draft { records, settles, winners, apart, .. } = draft;
@@ -219,6 +226,7 @@ impl Owner {
             }
             Command::TypeScore { typed, if_version } => self.seal_typed(draft, &typed, if_version),
             Command::Audited { by, audit, command } => self.seal_audited(draft, by, audit, *command),
+            Command::EraseUser { .. } => unreachable!("users are erased at the end of a batch"),
             Command::Publish(_) | Command::React(_) => {
                 unreachable!("a comment waits as a comment, a reaction not at all")
             }

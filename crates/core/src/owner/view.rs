@@ -298,8 +298,43 @@ impl RoomView {
                     }
                 }
             }
-            Body::Revoke(..) | Body::RevokeEnd(_) | Body::Outage(_) => {}
+            Body::Revoke(..) | Body::RevokeEnd(_) | Body::Outage(_) | Body::EraseUser(_) => {}
         }
+    }
+
+    /// Lets go of all that names a user. Whether there was anything, and what was held of it.
+    pub fn forget(&mut self, user: &UserId) -> (bool, Vec<Arc<Record>>) {
+        let mut found = false;
+        if self.recent.iter().chain(&self.pinned).any(|r| r.names(user)) {
+            self.recent.retain(|r| !r.names(user));
+            self.pinned.retain(|r| !r.names(user));
+            found = true;
+        }
+        if self.bans.contains_key(user) {
+            Arc::make_mut(&mut self.bans).remove(user);
+            found = true;
+        }
+        if self.combos.open().keys().any(|key| key.0 == *user) {
+            Arc::make_mut(&mut self.combos).forget(user);
+            found = true;
+        }
+        if self.retracted.users.contains_key(user) || self.retracted.since.contains_key(user) {
+            let retracted = Arc::make_mut(&mut self.retracted);
+            retracted.users.remove(user);
+            retracted.since.remove(user);
+            found = true;
+        }
+        if self.reports.name(user) {
+            Arc::make_mut(&mut self.reports).forget(user);
+            found = true;
+        }
+        let held: Vec<Arc<Record>> = self.held.values().filter(|r| r.names(user)).cloned().collect();
+        if !held.is_empty() && !planted(112) {
+            let left = Arc::make_mut(&mut self.held);
+            held.iter().for_each(|record| drop(left.remove(&record.event_id())));
+            found = true;
+        }
+        (found, held)
     }
 
     /// How far apart gifts of one combo may be.

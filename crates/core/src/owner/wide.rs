@@ -715,6 +715,25 @@ impl Owner {
         }
     }
 
+    /// Winners of an erased user leave the line, and nobody in it or in the window speaks to that user any more.
+    pub(super) fn forget_in_line(&mut self, at: usize, user: &UserId) {
+        let Some(wide) = &mut self.slots[at].wide else { return };
+        wide.known.forget(user);
+        wide.window.forget(user);
+        let (gone, mut left): (VecDeque<Standing>, VecDeque<Standing>) =
+            std::mem::take(&mut wide.line).into_iter().partition(|s| s.winner.candidate.author() == user);
+        left.iter_mut().for_each(|standing| standing.winner.candidate.forget(user));
+        wide.line = left;
+        if !gone.is_empty() {
+            // Those of its window may have waited for it alone.
+            self.lines.insert(at);
+        }
+        for standing in gone {
+            self.forget_question(&standing);
+            self.tell_fate(at, standing.winner.candidate.record().clone());
+        }
+    }
+
     /// The room is wide from here on, or again after a crash.
     fn open_window(&mut self, at: usize) {
         let now = self.clock.0;

@@ -70,6 +70,14 @@ impl Known {
         }
     }
 
+    /// This user is nobody here any more.
+    pub fn forget(&mut self, user: &UserId) {
+        self.authors.retain(|_, author| author != user);
+        for names in [&mut self.names, &mut self.before] {
+            names.retain(|_, whose| whose.as_ref() != Some(user));
+        }
+    }
+
     /// Whom the comment answers or names, if that person is here.
     pub fn addressee(&self, comment: &Comment) -> Option<UserId> {
         let answered = comment.reply_to.and_then(|id| self.authors.get(&id)).cloned();

@@ -261,6 +261,14 @@ impl Window {
         self.gone.extend(right.map(|winner| winner.candidate.record));
     }
 
+    /// Nobody in it speaks to this user any more.
+    pub fn forget(&mut self, user: &UserId) {
+        let held = self.fresh.values_mut().chain(self.waiting.values_mut());
+        held.for_each(|held| held.candidate.forget(user));
+        self.right.iter_mut().for_each(|winner| winner.candidate.forget(user));
+        self.addressed.remove(user);
+    }
+
     /// Ends the window: those by right and the best tickets, in order of arrival. Candidates older than the carry go; of the
     /// others the best wait.
     pub fn close(&mut self, now: Mono) -> Vec<Winner> {

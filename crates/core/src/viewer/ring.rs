@@ -293,6 +293,11 @@ impl<P> Ring<P> {
         });
     }
 
+    /// Lets go of everything up to `upto`.
+    pub fn forget(&mut self, upto: Position) {
+        self.let_go(|_, oldest| (oldest.entry.id.position() <= upto).then_some(Falls::ByAge));
+    }
+
     /// Lets go of the oldest until at most `bytes` are held.
     pub fn keep_newest(&mut self, bytes: u64) {
         self.let_go(|ring, oldest| (ring.totals.bytes - oldest.before.bytes > bytes).then_some(Falls::ByWeight));

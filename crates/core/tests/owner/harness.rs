@@ -639,6 +639,8 @@ impl Harness {
                 // No room of these scripts holds.
                 Body::Held(_) | Body::HeldEnd(_) => return Err(format!("{id:?} was held")),
                 Body::Revoke(..) | Body::RevokeEnd(_) | Body::Outage(_) | Body::Feed(_) => {}
+                // No script erases anybody.
+                Body::EraseUser(_) => return Err(format!("{id:?} erases a user")),
             }
         }
         for view in self.owner.rooms() {

@@ -170,6 +170,7 @@ const MAIL: &[Shape] = &[One(&[
     (40, &[CONN, ROOM, Text(Words::ClientMsgId), Opt(&[ID])]),
     (45, &[CONN, ROOM, Text(Words::ClientMsgId)]),
     (50, &[ROOM, USER, Opt(&[U64])]),
+    (51, &[ROOM, ID]),
     (PEER[0].0, PEER[0].1),
     (PEER[1].0, PEER[1].1),
     (PEER[2].0, PEER[2].1),

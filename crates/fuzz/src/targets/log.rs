@@ -154,7 +154,7 @@ fn body(rng: &mut Rng) -> Body {
             senders: vec![(number(rng), number(rng))],
         }),
         13 => Body::Banner(banner(rng)),
-        14 => match rng.below(5) {
+        14 => match rng.below(6) {
             0 => Body::BannerEnd(id(rng)),
             3 => Body::Feed(Arc::new(MatchFeed {
                 match_id: key(rng),
@@ -162,6 +162,7 @@ fn body(rng: &mut Rng) -> Body {
                 stand_by: rng.chance(1, 2).then(|| key(rng)),
                 twins: (0..rng.below(3)).map(|_| (key(rng), key(rng))).collect(),
             })),
+            4 => Body::EraseUser(user(rng)),
             1 => Body::Revoke(revoked(rng), Wall(number(rng) >> 12)),
             2 => Body::RevokeEnd(revoked(rng)),
             _ => Body::Outage(rng.chance(1, 2).then(|| Wall(number(rng) >> 12))),

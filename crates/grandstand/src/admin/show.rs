@@ -48,6 +48,18 @@ pub fn rows(answer: &Value, of: &str, row: impl Fn(&Value) -> Vec<String>) -> Ve
     answer[of].as_array().into_iter().flatten().map(row).collect()
 }
 
+/// Rows of a ledger: what was said is not printed, what was decided of it is.
+pub fn ledger(answer: &Value) {
+    let row = |row: &Value| {
+        let (who, what) = match row["operator"].is_null() && row["action"].is_null() {
+            true => (cell(&row["user_id"]), cell(&row["verdict"])),
+            false => (cell(&row["operator"]), cell(&row["action"])),
+        };
+        vec![cell(&row["ts"]), cell(&row["event_id"]), cell(&row["kind"]), what, who, cell(&row["justification"])]
+    };
+    table(&["when", "event", "kind", "what", "who", "why"], &rows(answer, "rows", row));
+}
+
 pub fn rooms(answer: &Value) {
     let row = |room: &Value| {
         let counted = |name: &str| cell(&room["counters"][name]);

@@ -233,7 +233,7 @@ pub(super) fn newest() -> Position {
 }
 
 /// Before it stands everything up to `id`.
-fn after(id: EventId) -> Position {
+pub(super) fn after(id: EventId) -> Position {
     Position::new(id.value() + 1).unwrap_or_else(newest)
 }
 

@@ -14,8 +14,8 @@ use grandstand_core::ids::Position;
 use grandstand_core::names::RoomId;
 use grandstand_core::record::Record;
 use grandstand_wire::codes::ErrorCode;
-use grandstand_wire::export;
-use http::{HeaderValue, Response, StatusCode, header};
+use grandstand_wire::{chain, export};
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body::Frame;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
@@ -26,6 +26,8 @@ use crate::auth;
 use crate::auth::permit::{self, Permit};
 use crate::link::{ExportPage, OVERLOADED, ReadRefused, ShardHandle};
 
+/// The log's head when an export began, and the chain's link there in hex: who keeps it can hold the log against it for ever.
+pub(super) static CHAIN_HEAD: HeaderName = HeaderName::from_static("chain-head");
 /// A reader that is busy is asked again this often; then the export breaks off, which the client sees.
 const BUSY_TRIES: u32 = 20;
 
@@ -50,6 +52,7 @@ pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
     let shard = control.deps.shard.clone();
     // The first page is read before the head is sent, so that what can be refused is refused by status.
     let mut page = shard.export(room.clone(), after).await?;
+    let head = page.link.map(|link| format!("{} {}", page.head.value(), chain::hex(&link)));
     let (send, pages) = mpsc::channel(1);
     tokio::spawn(async move {
         let _slot = slot;
@@ -81,6 +84,10 @@ pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
     });
     let mut response = bytes_answer(StatusCode::OK, "application/jsonl", Body::new(Pages(pages)));
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Some(head) = head {
+        let head = HeaderValue::from_str(&head).expect("digits and hex are a header value");
+        response.headers_mut().insert(&CHAIN_HEAD, head);
+    }
     Ok(response)
 }
 

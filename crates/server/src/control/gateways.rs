@@ -165,6 +165,7 @@ impl Control {
             "given": given, "justification": justification,
         });
         let path = self.deps.config.data.join("audit.jsonl");
+        let _lock = self.audit.lock().expect("no holder of this lock can panic");
         let written = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).and_then(|mut file| {
             // One write a line: a crash between two leaves no half of one.
             file.write_all(format!("{line}\n").as_bytes())?;

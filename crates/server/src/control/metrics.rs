@@ -216,6 +216,8 @@ fn shard(control: &Control, page: &mut Page) {
     for (reason, n) in UNCOUNTED.iter().zip(status.uncounted()) {
         page.line(name, &[("reason", reason)], n);
     }
+    let pending = status.erasing().pending().len() as u64;
+    page.one("grandstand_pending_erasures", GAUGE, "erasures", "Users whose erase is not done.", pending);
     page.one("grandstand_wide_rooms", GAUGE, "rooms", "Rooms that are wide.", status.wide());
     let name = "grandstand_wide_comments_total";
     page.family(name, COUNTER, "comments", "Comments of wide rooms by what became of them.");

@@ -9,8 +9,8 @@ use grandstand_wire::codes::ErrorCode;
 
 use super::answer::Problem;
 use super::{
-    Control, access, audit, banners, comments, demo, entry, export, gateways, gifts, health, held, likes, matches,
-    moderation, overview, pages, rooms, scores, site_bans, snapshot,
+    Control, access, audit, banners, comments, demo, entry, export, gateways, gifts, health, held, ledger, likes,
+    matches, moderation, overview, pages, rooms, scores, site_bans, snapshot, users,
 };
 
 /// What the router holds: the role, which holds the router.
@@ -62,6 +62,8 @@ fn routes() -> Vec<Route> {
         (&["GET"], "/admin/rooms/{room}/export", get(export::get)),
         (&["GET"], "/admin/rooms/{room}/gifts", get(gifts::account)),
         (&["GET"], "/admin/rooms/{room}/history", get(audit::history)),
+        (&["GET"], "/admin/rooms/{room}/ledger", get(ledger::room)),
+        (&["GET"], "/admin/ledger/verify", get(ledger::verify)),
         (&["GET"], "/admin/audit", get(audit::list)),
         (&["GET"], "/admin/gateways", get(gateways::list)),
         (&["GET", "POST"], "/admin/banners", get(banners::list).post(banners::post)),
@@ -85,6 +87,8 @@ fn routes() -> Vec<Route> {
         (&["GET"], "/admin/rooms/{room}/held", get(held::list)),
         (&["POST"], "/admin/rooms/{room}/held/{held}", post(held::decide)),
         (&["DELETE"], "/admin/rooms/{room}/bans/{user}", delete(moderation::unban)),
+        (&["DELETE"], "/admin/users/{user}", delete(users::erase)),
+        (&["GET"], "/admin/erasures", get(users::list)),
         (
             &["DELETE", "GET", "POST"],
             "/admin/bans",

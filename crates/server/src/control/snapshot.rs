@@ -41,6 +41,13 @@ const ROOMS_MAX: usize = 4096;
 #[derive(Default)]
 pub struct Cache(Mutex<HashMap<RoomId, Arc<Place>>>);
 
+impl Cache {
+    /// Nothing that was built is kept.
+    pub fn forget(&self) {
+        self.0.lock().expect("no holder of this lock can panic").clear();
+    }
+}
+
 /// Whoever holds it builds; the others wait for what was built.
 type Place = tokio::sync::Mutex<Option<Arc<Built>>>;
 

@@ -157,7 +157,9 @@ impl Worker {
     fn read_refused(&mut self, slot: usize, refused: ReadRefused) {
         match refused {
             ReadRefused::NoRoom => self.close(slot, CloseCode::NoRoom),
-            ReadRefused::Fault | ReadRefused::Unknown => self.close(slot, CloseCode::ServerFault),
+            ReadRefused::Fault => self.close(slot, CloseCode::ServerFault),
+            // Erased between two pages: who comes back is told to take a snapshot.
+            ReadRefused::Unknown => self.close(slot, CloseCode::SlowConsumer),
             ReadRefused::Busy(delay) => self.close_with(slot, CloseCode::NotReady, Some(delay)),
         }
     }

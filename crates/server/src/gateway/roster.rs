@@ -59,6 +59,11 @@ const RINGS_BYTES_MAX: u64 = 256 << 20;
 const SHARED_LEAST: usize = 64 * 8;
 /// Different plans of one walk whose frames are kept: the common place, the few before it, and the resuming ones.
 const FRAMES_KEPT: usize = 8;
+/// Whoever was not given a retract in ten seconds was closed with 4200.
+const FORGET_AFTER: Duration = Duration::from_secs(11);
+/// Erases of which a room's ring waits to let go: more than an operator asks for in [`FORGET_AFTER`] by hand. Of more, the newest
+/// goes with the one before it.
+const FORGETS_MAX: usize = 16;
 
 pub(super) struct Room {
     pub id: RoomId,
@@ -110,6 +115,8 @@ pub(super) struct Room {
     pub refill: Option<Refill>,
     /// Cursors that wait for it.
     pub below: Vec<Below>,
+    /// When the ring lets go of everything up to where: somebody was erased.
+    forgets: Vec<(Mono, Position)>,
 }
 
 /// What the walks of a room have come to, for its figures.
@@ -271,6 +278,7 @@ impl Room {
             kept: None,
             refill: None,
             below: Vec::new(),
+            forgets: Vec::new(),
         }
     }
 
@@ -859,6 +867,17 @@ impl Worker {
 
     // ---- upkeep ----------------------------------------------------------------------------------------------
 
+    /// A user was erased: who watches is told by the events themselves, and once the slowest have been, the ring keeps none of them.
+    pub(super) fn on_forget(&mut self, room: &RoomId, upto: EventId) {
+        let Some(&idx) = self.room_ids.get(room) else { return };
+        let forgets = &mut self.rooms[idx].forgets;
+        if forgets.len() < FORGETS_MAX {
+            forgets.push((self.now + FORGET_AFTER, upto.position()));
+        } else if let Some((_, last)) = forgets.last_mut() {
+            *last = upto.position();
+        }
+    }
+
     /// Once a second: old events leave the rings, rooms nobody came back to are given up.
     pub(super) fn keep_rooms(&mut self) {
         let now = self.now;
@@ -867,6 +886,10 @@ impl Worker {
         let share = RINGS_BYTES_MAX / (self.shared.workers.ids().count().max(1) as u64);
         ring::keep_within(self.rooms.iter_mut().map(|(_, room)| &mut room.ring), share);
         for (idx, room) in &mut self.rooms {
+            while let Some((_, upto)) = room.forgets.first().copied().filter(|(due, _)| *due <= now) {
+                room.forgets.remove(0);
+                room.ring.forget(upto);
+            }
             room.ring.trim(now);
             let CrowdedOut { comments, priority } = room.ring.take_crowded_out();
             for (lane, n) in [(Lane::Comment, comments), (Lane::Priority, priority)].into_iter().filter(|(_, n)| *n > 0)

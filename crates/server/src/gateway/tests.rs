@@ -339,6 +339,7 @@ fn read(log: &Mutex<Log>, workers: &Workers, job: ToReader) {
             workers.send(worker, ToWorker::Past { room, request, answer }).ok().unwrap();
         }
         ToReader::Older { .. } | ToReader::Export { .. } | ToReader::Past { .. } | ToReader::Audit { .. } => {}
+        ToReader::Verify { .. } | ToReader::Link { .. } => {}
     }
 }
 

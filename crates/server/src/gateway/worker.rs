@@ -731,6 +731,7 @@ impl Worker {
             ToWorker::Tally(rooms) => self.on_tally(&rooms),
             ToWorker::Site(list) => self.on_site(&list),
             ToWorker::Banned(ban) => self.on_ban(&ban),
+            ToWorker::Forget { room, upto } => self.on_forget(&room, upto),
             ToWorker::Resync(info) => self.on_resync(info),
             ToWorker::Away => self.on_away(),
             ToWorker::Back => self.on_back(),

@@ -44,7 +44,7 @@ use crate::kernel::Taken;
 use crate::shedding;
 
 /// Grows with every change of what follows.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// The longest frame: the largest answer of control and room for its head.
 pub const FRAME_MAX: usize = 16 << 20;
 /// A round of likes of the longest names, each entry in a room of its own, is one frame.
@@ -865,6 +865,11 @@ impl Writer<'_> {
                 self.text(ban.user.as_str());
                 self.opt(ban.until.as_ref(), |w, until| w.u64(until.0));
             }
+            ToWorker::Forget { room, upto } => {
+                self.u8(51);
+                self.text(room.as_str());
+                self.u64(upto.value());
+            }
             ToWorker::Renew { .. } | ToWorker::Renewed { .. } | ToWorker::EndLine { .. } => self.peer(mail),
             ToWorker::Away | ToWorker::Back | ToWorker::EndPoll { .. } | ToWorker::Drain(_) | ToWorker::Stop => {
                 unreachable!("what a process says to itself does not cross the link")
@@ -1318,6 +1323,7 @@ impl<'a> Reader<'a> {
                 let (room, user) = (self.room()?, self.user()?);
                 ToWorker::Banned(Arc::new(RoomBan { room, user, until: self.opt(|r| r.u64().map(Wall))? }))
             }
+            51 => ToWorker::Forget { room: self.room()?, upto: self.id()? },
             tag => self.peer(tag)?,
         })
     }

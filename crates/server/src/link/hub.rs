@@ -592,6 +592,9 @@ impl Hub {
             ToWorker::Banned(ban) => {
                 self.give(&ban.room, || ToWorker::Banned(ban.clone()), &[]);
             }
+            ToWorker::Forget { room, upto } => {
+                self.give(&room, || ToWorker::Forget { room: room.clone(), upto }, &[]);
+            }
             // The shard could not give this process a batch: every worker that watched has a hole now.
             ToWorker::Resync(info) => {
                 self.give(&info.room, || ToWorker::Resync(info.clone()), &[]);

@@ -13,7 +13,7 @@ use grandstand_core::names::RoomId;
 use grandstand_core::record::{Audience, Audit, Body, Comment, Lane, Record, Room};
 use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::viewer::part;
-use grandstand_core::viewer::resume::{self, Answer, Priority};
+use grandstand_core::viewer::resume::{self, Answer, Priority, Reason};
 use grandstand_store::fault::Fault;
 use grandstand_store::log::{LogReader, PAGE_ROWS_MAX, PAGE_TIME_MAX};
 
@@ -83,6 +83,13 @@ impl Reader {
             ToReader::Past { room, before, reply } => {
                 let _ = reply.send(self.all_past(&room, before));
             }
+            ToReader::Verify { from, reply } => {
+                self.status.add_read(Read::Verify);
+                let _ = reply.send(self.log.verify(from, PAGE_ROWS_MAX).map_err(fault));
+            }
+            ToReader::Link { at, reply } => {
+                let _ = reply.send(self.log.link(at).map_err(fault));
+            }
             ToReader::Audit { asked, reply } => {
                 let _ = reply.send(self.audit(&asked));
             }
@@ -123,10 +130,12 @@ impl Reader {
             window,
             wide_from: None,
         };
+        let mut lost = None;
         // The log is asked only when something of the room follows the cursor.
         if cursor > Position::START && cursor < last_event && cursor <= moment.head {
             self.status.add_read(Read::Resume);
             let gap = self.log.room_facts(room, cursor, moment.head).map_err(fault)?;
+            lost = gap.last_lost;
             facts.complete_after = gap.floor;
             facts.first_priority = gap.first_priority.map(|(id, pseq, ts)| Priority { id, pseq, age: now.since(ts) });
             facts.first_comment = gap.first_comment.map(|(id, ts)| (id, now.since(ts)));
@@ -150,8 +159,12 @@ impl Reader {
             return Err(fault(failed));
         }
         let first = match answer {
+            Answer::Resumed { .. } if lost.is_some() => return Ok(lacks(moment.head, pseq)),
             Answer::Resumed { from, comments_after, until, .. } if from < until => {
-                self.page(room, from, comments_after, shared)?
+                match self.page(room, from, comments_after, shared) {
+                    Err(ReadRefused::Unknown) => return Ok(lacks(moment.head, pseq)),
+                    page => page?,
+                }
             }
             _ => Page { pieces: Vec::new(), upto: answer.baseline().0 },
         };
@@ -160,6 +173,7 @@ impl Reader {
 
     /// Events after `after` up to the published head, comments only after `comments_from`; of a window that either place lies
     /// within also what lies before it.
+    /// Errors: `Unknown` when a priority event among them is erased; who lacks it resumes and is told so.
     fn page(
         &mut self,
         room: &RoomId,
@@ -180,6 +194,9 @@ impl Reader {
             let from = page.upto;
             let read = self.log.room_page(room, from, VIEWER_PAGE_ROWS).map_err(fault)?;
             let mut records = read.records;
+            if records.iter().any(|record| record.is_lost() && record.event_id().position() <= head) {
+                return Err(ReadRefused::Unknown);
+            }
             page.upto = read.upto.min(head);
             if let Some(window) = part::broken_end(&windows(&records)).filter(|_| read.upto < head) {
                 page.upto = just_before(&records[window]);
@@ -233,6 +250,11 @@ impl Reader {
             None => self.log.floor().map_err(fault)?.min(upto),
         };
         let mut records = read.records;
+        // Nobody can be given what is erased: who is further back resumes from the log, and is told so.
+        if let Some(lost) = records.iter().rposition(|record| record.is_lost()) {
+            after = after.max(records[lost].event_id().position());
+            records.drain(..=lost);
+        }
         if let Some(rest) = part::broken_start(&windows(&records)) {
             after = just_before(&records[rest]);
             records.drain(..rest);
@@ -263,13 +285,15 @@ impl Reader {
     fn export(&mut self, room: &RoomId, after: Position) -> Result<ExportPage, ReadRefused> {
         let head = self.moment(room)?.head;
         if after >= head {
-            return Ok(ExportPage { records: Vec::new(), upto: after, head });
+            let link = self.log.link(head).map_err(fault)?;
+            return Ok(ExportPage { records: Vec::new(), upto: after, head, link });
         }
         self.status.add_read(Read::Export);
         let mut page = self.log.room_scan(room, after, PAGE_ROWS_MAX).map_err(fault)?;
         // What was committed since is another page's, when it has been given out.
         page.records.retain(|record| record.event_id().position() <= head);
-        Ok(ExportPage { records: page.records, upto: page.upto.min(head), head })
+        let link = self.log.link(head).map_err(fault)?;
+        Ok(ExportPage { records: page.records, upto: page.upto.min(head), head, link })
     }
 
     /// Everything the log holds of the room before `before`, one page of the newest, newest first.
@@ -350,6 +374,12 @@ impl Reader {
             self.status.add_undelivered();
         }
     }
+}
+
+/// What a cursor is answered that a priority event follows which is erased.
+fn lacks(head: Position, pseq: Pseq) -> Resumed {
+    let answer = Answer::SnapshotRequired { reason: Reason::TooOld, from: head, pseq };
+    Resumed { answer, first: Page { pieces: Vec::new(), upto: head } }
 }
 
 /// Each record's window, and how many winners that has.

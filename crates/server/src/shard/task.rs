@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 use grandstand_core::banners::Standing;
 use grandstand_core::ids::{EventId, Position};
 use grandstand_core::likes::Frame;
-use grandstand_core::names::{ClientMsgId, Key, RoomId};
+use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
 use grandstand_core::owner::Owner;
 use grandstand_core::owner::answer::{Answer, BannerFate, Failure, Fate, Known, Output};
 use grandstand_core::owner::command::Command;
 use grandstand_core::owner::view::RoomView;
-use grandstand_core::record::{Audience, Body, End, Policy, Record, Room, Tally, Verdict};
+use grandstand_core::record::{Audience, Body, End, Policy, Record, RetractTarget, Room, Tally, Verdict};
 use grandstand_core::reject::{Code, Reject};
 use grandstand_core::time::{Mono, Wall};
 use grandstand_core::watch::Silence;
@@ -185,7 +185,9 @@ impl Task {
 
     fn live(mut self) {
         let now = Instant::now();
-        self.state.checkpoint_at = Some(now + self.times.checkpoint);
+        // A start that found an erase unfinished owes it a checkpoint.
+        let soon = self.status.erasing().wants_checkpoint();
+        self.state.checkpoint_at = Some(if soon { now } else { now + self.times.checkpoint });
         self.state.retention_at = Some(now + self.times.retention);
         loop {
             let deadline = self.deadline();
@@ -528,6 +530,11 @@ impl Task {
 
     /// Readers and status learn of the commit before anyone is told of it.
     fn advance(&mut self, committed: &[Arc<Record>]) {
+        for record in committed {
+            if let Body::EraseUser(user) = &record.body {
+                self.erase(record.event_id(), user);
+            }
+        }
         let touched: BTreeSet<&RoomId> = committed.iter().filter_map(|r| r.room.as_ref()).collect();
         let views = touched.into_iter().filter_map(|room| self.owner.room(room));
         self.facts.advance(self.owner.head(), self.owner.epochs(), views);
@@ -544,9 +551,19 @@ impl Task {
         }
     }
 
+    /// From here on readers are shown nothing of the user, and the writer goes through the log once a checkpoint is free of it.
+    fn erase(&mut self, id: EventId, user: &UserId) {
+        self.status.erasing().begin(id, Some(user.clone()));
+        // What was shared of rooms may show the user.
+        self.status.add_rules();
+        self.writer.send(Work::EraseUser(id)).expect("the writer lives as long as the owner");
+        self.state.checkpoint_at = Some(Instant::now());
+    }
+
     /// One batch for each room with subscribers, the same `Arc` to each of them and to no other.
     fn fan_out(&mut self, committed: &[Arc<Record>]) {
         let mut rooms: BTreeMap<&RoomId, Vec<&Arc<Record>>> = BTreeMap::new();
+        let erased: Vec<&UserId> = committed.iter().filter_map(|record| erased_by(record)).collect();
         for record in committed {
             if let Body::Tally(tally) = &record.body {
                 self.tell_totals(tally);
@@ -569,13 +586,16 @@ impl Task {
             }
             let info = changed.then(|| self.info(room)).flatten();
             let bans: Vec<Arc<RoomBan>> = records.iter().filter_map(|r| ban_of(r, room)).collect();
+            let forget = records.iter().rev().find(|r| erased.iter().any(|user| takes_all_of(r, user)));
+            let forget = forget.map(|r| r.event_id());
             for worker in self.state.subscribers.get(room).cloned().unwrap_or_default() {
                 if self.state.lost.contains_key(&(worker, room.clone())) {
                     continue;
                 }
                 let sent = batch.iter().map(|b| ToWorker::Batch(b.clone()));
                 let told = bans.iter().map(|ban| ToWorker::Banned(ban.clone()));
-                for item in sent.chain(info.iter().map(|i| ToWorker::Settings(i.clone()))).chain(told) {
+                let forget = forget.map(|upto| ToWorker::Forget { room: room.clone(), upto });
+                for item in sent.chain(info.iter().map(|i| ToWorker::Settings(i.clone()))).chain(told).chain(forget) {
                     if self.workers.send(worker, item).is_err() {
                         self.status.add_undelivered();
                         self.status.add_dropped(batch.as_ref().map_or(&[], |b| &b.pieces));
@@ -705,7 +725,9 @@ impl Task {
 
     /// Puts what was said of tokens on the board, and says that rooms changed.
     fn note_rules(&mut self, committed: &[Arc<Record>]) {
-        let is_access = |r: &Arc<Record>| matches!(r.body, Body::Revoke(..) | Body::RevokeEnd(_) | Body::Outage(_));
+        let is_access = |r: &Arc<Record>| {
+            matches!(r.body, Body::Revoke(..) | Body::RevokeEnd(_) | Body::Outage(_) | Body::EraseUser(_))
+        };
         if committed.iter().any(is_access) {
             self.status.board().write(Arc::new(self.owner.access().at(clock::wall())));
             self.tell_site_anew();
@@ -734,7 +756,7 @@ impl Task {
                     self.status.add_banner(false);
                     changed = true;
                 }
-                Body::BannerEnd(_) | Body::SiteBan(_) | Body::SiteUnban(_) => changed = true,
+                Body::BannerEnd(_) | Body::SiteBan(_) | Body::SiteUnban(_) | Body::EraseUser(_) => changed = true,
                 _ => {}
             }
         }
@@ -897,14 +919,15 @@ impl Task {
 
     /// Hands a copy of what changed to the keeper; the owner goes on at once.
     fn checkpoint(&mut self) {
-        if self.state.records_since_checkpoint == 0 {
+        let scrub = self.status.erasing().wants_checkpoint();
+        if self.state.records_since_checkpoint == 0 && !scrub {
             return;
         }
         self.state.records_since_checkpoint = 0;
         let start = Instant::now();
         let (log, rooms) = self.owner.take_checkpoint();
         self.status.checkpoints().copy.add(start.elapsed());
-        self.keeper.send(Keep::Checkpoint(log, rooms)).expect("the keeper lives as long as the owner");
+        self.keeper.send(Keep::Checkpoint { log, rooms, scrub }).expect("the keeper lives as long as the owner");
     }
 
     /// Bodies as long as their room asks, headers as long as the most patient one and the server's setting.
@@ -981,6 +1004,17 @@ impl Task {
             info,
         }))
     }
+}
+
+fn erased_by(record: &Record) -> Option<&UserId> {
+    match &record.body {
+        Body::EraseUser(user) => Some(user),
+        _ => None,
+    }
+}
+
+fn takes_all_of(record: &Record, user: &UserId) -> bool {
+    matches!(&record.body, Body::Retract(retract) if retract.target == RetractTarget::User(user.clone()))
 }
 
 /// What a banned user's streams are told: nothing of a shadow ban.

@@ -23,6 +23,7 @@ pub fn check(valid: &[&Arc<Record>], (head, known): (Position, &Access), found: 
             Body::Revoke(what, until) => drop(said.insert(what, (record.ts, *until))),
             Body::RevokeEnd(what) => drop(said.remove(what)),
             Body::Outage(until) => outage = until.map(|until| (record.ts, until)),
+            Body::EraseUser(user) => said.retain(|what, _| **what != Revoked::User(user.clone())),
             _ => {}
         }
     }

@@ -40,6 +40,11 @@ impl Asks {
     /// The next record, held against what was before it.
     pub fn take(&mut self, record: &Record, found: &mut Violations) {
         self.ends(record.ts, found);
+        if let Body::EraseUser(user) = &record.body {
+            // What the user says and reports from here on is another's.
+            self.said.retain(|(_, whose, ..)| whose != user);
+            self.reports.retain(|(.., whose)| whose != user);
+        }
         let Some(room) = &record.room else { return };
         match &record.body {
             Body::Room(settings) => self.set(room, settings, record.ts),

@@ -30,6 +30,10 @@ impl Bans {
             (Body::SiteUnban(user), _) => {
                 self.site.remove(user);
             }
+            (Body::EraseUser(user), _) => {
+                self.rooms.retain(|(_, whose), _| whose != user);
+                self.site.remove(user);
+            }
             _ => {}
         }
     }

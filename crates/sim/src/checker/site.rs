@@ -15,6 +15,7 @@ use super::Violations;
 pub fn check(valid: &[&Arc<Record>], head: Position, known: &Site, found: &mut Violations) {
     let mut bans: BTreeMap<UserId, bool> = BTreeMap::new();
     let mut standing: BTreeMap<EventId, (Option<RoomId>, Wall)> = BTreeMap::new();
+    let mut givers: BTreeMap<EventId, &UserId> = BTreeMap::new();
     let (mut raised, mut ts) = (0, Wall(0));
     for record in valid.iter().filter(|record| record.event_id().position() <= head) {
         ts = ts.max(record.ts);
@@ -27,10 +28,15 @@ pub fn check(valid: &[&Arc<Record>], head: Position, known: &Site, found: &mut V
             Body::Gift(gift) => {
                 if let Some(until) = gift.banner_until {
                     standing.insert(record.event_id(), (record.room.clone(), until));
+                    givers.extend(record.user.as_ref().map(|user| (record.event_id(), user)));
                 }
             }
             Body::Banner(banner) => drop(standing.insert(record.event_id(), (banner.room.clone(), banner.until))),
             Body::BannerEnd(id) => drop(standing.remove(id)),
+            Body::EraseUser(user) => {
+                bans.remove(user);
+                standing.retain(|id, _| givers.get(id) != Some(&user));
+            }
             // It may not be shown somewhere, and a banner is shown everywhere.
             Body::Room(settings) if !settings.blackout_regions.is_empty() => {
                 standing.retain(|_, (room, _)| room.is_none() || *room != record.room);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use grandstand_core::ids::EventId;
 use grandstand_core::names::{ClientMsgId, RoomId, UserId};
+use grandstand_core::owner::view::RoomView;
 use grandstand_core::record::{Audience, Body, End, HeldEnd, Policy, Record, RetractTarget, Room, Verdict};
 use grandstand_core::regions::Region;
 
@@ -49,6 +50,10 @@ pub(super) fn check(log: &Log<'_>, history: &[Line], found: &mut Violations) {
     let mut raised = 0;
     for record in &log.valid {
         raised += u32::from(matches!(record.body, Body::SiteBan(_)));
+        if let Body::EraseUser(user) = &record.body {
+            held.retain(|_, record| record.user.as_ref() != Some(user));
+            rows.retain(|(_, whose, _)| *whose != user);
+        }
         let (id, Some(room)) = (record.event_id(), &record.room) else { continue };
         let force = forces.entry(room).or_insert_with(Force::begin);
         match &record.body {
@@ -134,5 +139,26 @@ pub(super) fn check(log: &Log<'_>, history: &[Line], found: &mut Violations) {
     }
     for id in must_go {
         found.push(format!("I-09: {id:?} was blocked after it was shown, and stays"));
+    }
+}
+
+/// What waits for a human at the end of a run is what the log holds, and nothing else.
+pub fn check_held(valid: &[&Arc<Record>], rooms: &[RoomView], found: &mut Violations) {
+    let mut held: BTreeMap<EventId, (&RoomId, &Arc<Record>)> = BTreeMap::new();
+    for record in valid {
+        match (&record.body, &record.room) {
+            (Body::Held(_), Some(room)) => drop(held.insert(record.event_id(), (room, record))),
+            (Body::HeldEnd(end), _) => drop(held.remove(&end.held)),
+            (Body::EraseUser(user), _) => held.retain(|_, (_, record)| !record.names(user)),
+            _ => {}
+        }
+    }
+    for view in rooms {
+        let wanted: Vec<EventId> =
+            held.iter().filter(|(_, (room, _))| **room == view.room).map(|(id, _)| *id).collect();
+        if !view.held.keys().eq(&wanted) {
+            let waits: Vec<&EventId> = view.held.keys().collect();
+            found.push(format!("I-16: {waits:?} wait in {} at the end, the log holds {wanted:?}", view.room));
+        }
     }
 }

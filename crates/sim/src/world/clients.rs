@@ -10,6 +10,7 @@ use grandstand_core::ids::{EventId, Position, Revision};
 use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
 use grandstand_core::owner::answer::Answer;
 use grandstand_core::owner::command::{Command, GiftIn, ReportIn, TypedScore};
+use grandstand_core::owner::view::RoomView;
 use grandstand_core::record::{Audit, Ban, Gift, Policy, RetractTarget, RoomState, ScoreKind, ScoreState};
 use grandstand_core::regions::Region;
 use grandstand_core::reject::Code;
@@ -694,6 +695,9 @@ impl World {
                 let ban = Ban { user, until: None, reason: "rude".into(), shadow };
                 Some(Command::SiteBan { by, ban, purge: (!shadow).then_some(Duration::from_secs(2)) })
             }
+            9 if actor == 0 && n.is_multiple_of(2) => {
+                Some(Command::EraseUser { by: name(UserId::parse("operator")), user })
+            }
             7..=9 => None,
             1 | 2 => {
                 let user = me.banned.take()?;
@@ -719,6 +723,12 @@ impl World {
     pub fn final_of_no_room(&self) -> Option<(Position, Access, Site)> {
         let owner = &self.processes[self.current?].owner;
         Some((owner.head(), owner.access().clone(), owner.site().clone()))
+    }
+
+    /// Every room as the newest process knows it, and up to where it knows the log.
+    pub fn final_rooms(&self) -> Option<(Position, Vec<RoomView>)> {
+        let owner = &self.processes[self.current?].owner;
+        Some((owner.head(), owner.rooms().cloned().collect()))
     }
 
     /// The highest revision of each score event of a room, as the newest process knows it.

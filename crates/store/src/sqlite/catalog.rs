@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use grandstand_core::names::RoomId;
 use grandstand_core::routing::stable_hash;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{DataDir, Durability, Stage, open, set_schema, sql_fault, write_fault};
+use super::{DataDir, Durability, Stage, io_fault, open, set_schema, sql_fault, write_fault};
 use crate::catalog::{Catalog, Checkpoint, RoomRow};
 use crate::fault::{Fault, Refusal, WriteFault};
 
@@ -180,6 +181,28 @@ impl Catalog for SqliteCatalog {
             conn.execute_batch("DELETE FROM checkpoint; DELETE FROM parts;")?;
             Ok(Ok(()))
         })
+    }
+
+    fn scrub(&mut self) -> Result<(), WriteFault> {
+        if self.poisoned {
+            return Err(WriteFault::Failed(Fault::Poisoned { file: self.file.clone() }));
+        }
+        // Every page is written anew from what is in use: a page may keep what was moved out of it, which no secure delete sees.
+        let vacuumed = self.conn.execute_batch("VACUUM");
+        let copied: rusqlite::Result<i64> =
+            vacuumed.and_then(|()| self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)));
+        match copied {
+            Ok(0) => Ok(()),
+            Ok(_) => {
+                let held = io::Error::other("a reader holds the WAL");
+                Err(WriteFault::Failed(io_fault(&self.file, "copying its WAL", held)))
+            }
+            Err(e) => {
+                let fault = write_fault(&self.file, "writing its pages anew", Stage::Commit, e);
+                self.poisoned = matches!(fault, WriteFault::Unknown(_));
+                Err(fault)
+            }
+        }
     }
 
     fn meta(&mut self, key: &str) -> Result<Option<Vec<u8>>, Fault> {

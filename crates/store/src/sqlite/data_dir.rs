@@ -13,6 +13,7 @@ use std::sync::Arc;
 use grandstand_core::ids::{Epoch, Position};
 use grandstand_core::routing::PARTITIONS;
 use grandstand_core::time::Wall;
+use grandstand_wire::chain::Chain;
 use rustix::fs::{FlockOperation, OFlags};
 
 /// An open data folder. The lock is held until the last log and catalog opened from it are dropped too.
@@ -66,6 +67,23 @@ impl DataDir {
     /// The log's file. Its WAL stands beside it.
     pub fn log_file(&self) -> PathBuf {
         self.path.join("log.db")
+    }
+
+    /// The key of the log's chain, 32 bytes, made when it is not there. Whoever has it can make a chain that holds.
+    pub fn chain_key(&self) -> Result<[u8; 32], DataDirFault> {
+        let path = self.path.join("ledger.key");
+        match read_private(&path) {
+            Ok(bytes) => {
+                bytes.try_into().map_err(|_| DataDirFault::NotOurs { path, what: "does not hold a key of 32 bytes" })
+            }
+            Err(DataDirFault::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                let key = Chain::fresh_key();
+                let fault = |source| DataDirFault::Io { path: path.clone(), doing: "writing it", source };
+                write_private(&path, &key).map_err(fault)?;
+                Ok(key)
+            }
+            Err(other) => Err(other),
+        }
     }
 
     pub fn catalog_file(&self) -> PathBuf {

@@ -8,24 +8,29 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Position, Seq};
 use grandstand_core::names::RoomId;
-use grandstand_core::record::{Lane, Record};
+use grandstand_core::record::{Body, Lane, Record};
 use grandstand_core::time::Wall;
+use grandstand_wire::chain::{Chain, Link};
 use grandstand_wire::record;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
+
+mod chained;
+mod erase;
 
 use super::{
     DataDir, Durability, Stage, connect, file_bytes, io_fault, open, set_schema, sql_fault, wal, wal_path, write_fault,
 };
 use crate::fault::{Fault, Refusal, WriteFault};
 use crate::log::{
-    COMMENTS_COUNTED_MAX, Log, LogReader, PAGE_ROWS_MAX, PAGE_TIME_MAX, RETAIN_ROWS_MAX, Retained, Retention,
-    RoomFacts, RoomPage, check_batch, is_other,
+    COMMENTS_COUNTED_MAX, Erasure, Log, LogReader, PAGE_ROWS_MAX, PAGE_TIME_MAX, RETAIN_ROWS_MAX, Retained, Retention,
+    RoomFacts, RoomPage, Step, Verified, check_batch, is_other,
 };
 
 const SCHEMA: &str = "
@@ -69,6 +74,10 @@ pub struct SqliteLog {
     checkpoint_not_before: Option<Instant>,
     /// Room at which the next step of retention goes on.
     retain_next: i64,
+    pages: erase::Pages,
+    chain: Arc<Chain>,
+    /// Of the head.
+    link: Link,
     _lock: Arc<File>,
 }
 
@@ -98,9 +107,13 @@ impl SqliteLog {
         let setup = || -> rusqlite::Result<i64> {
             conn.pragma_update(None, "wal_autocheckpoint", 0)?;
             conn.execute(OTHERS, [])?;
+            conn.execute(erase::ERASURES, [])?;
+            chained::prepare(&conn)?;
             conn.query_row(HEAD, [], |row| row.get(0))
         };
         let head = setup().map_err(|e| sql_fault(&file, "reading its head", e))?;
+        let link = chained::last(&conn).map_err(|e| sql_fault(&file, "reading its head", e))?;
+        let key = dir.chain_key().map_err(|e| io_fault(&file, "reading its chain's key", io::Error::other(e)))?;
         Ok(SqliteLog {
             head: position(&file, head)?,
             conn,
@@ -113,6 +126,9 @@ impl SqliteLog {
             unsynced: false,
             checkpoint_not_before: None,
             retain_next: 0,
+            pages: erase::Pages::new(),
+            chain: Arc::new(Chain::new(&key)),
+            link,
             _lock: dir.lock(),
         })
     }
@@ -156,9 +172,10 @@ impl SqliteLog {
             let head: i64 = log.conn.prepare_cached(HEAD)?.query_row([], |row| row.get(0))?;
             let head = position(&log.file, head).map_err(Halt::Fault)?;
             check_batch(head, records).map_err(Halt::Refused)?;
-            let mut insert =
-                log.conn.prepare_cached("INSERT INTO log (id, ts, room, lane, bytes) VALUES (?1, ?2, ?3, ?4, ?5)")?;
-            let mut last = head;
+            let mut insert = log
+                .conn
+                .prepare_cached("INSERT INTO log (id, ts, room, lane, bytes, link) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
+            let (mut last, mut link) = (head, log.link);
             for record in records {
                 if let Some(before) = last.event_id().filter(|id| id.epoch() < record.epoch) {
                     log.conn
@@ -180,14 +197,18 @@ impl SqliteLog {
                 log.scratch.clear();
                 record::encode(record, &mut log.scratch);
                 let lane = record.lane().map(lane_number);
-                insert.execute(params![id_number(record), record.ts.0 as i64, room, lane, log.scratch])?;
+                link = log.chain.next_own(&link, &log.scratch);
+                insert.execute(params![id_number(record), record.ts.0 as i64, room, lane, log.scratch, link])?;
+                if matches!(record.body, Body::EraseUser(_)) {
+                    log.conn.prepare_cached(erase::BEGIN)?.execute([id_number(record)])?;
+                }
                 last = record.event_id().position();
             }
-            Ok(last)
+            Ok((last, link))
         });
         match wrote {
-            Ok(last) => {
-                self.head = last;
+            Ok((last, link)) => {
+                (self.head, self.link) = (last, link);
                 Ok(())
             }
             Err(fault) => {
@@ -249,7 +270,7 @@ impl SqliteLog {
     }
 
     fn erase_rows(&mut self, rows: Vec<(i64, Vec<u8>)>) -> Result<usize, Halt> {
-        let mut update = self.conn.prepare_cached("UPDATE log SET bytes = ?2 WHERE id = ?1")?;
+        let mut update = self.conn.prepare_cached(ERASE_ROW)?;
         let mut n = 0;
         for (id, bytes) in rows {
             let erased = record::erase(&bytes).map_err(|e| damaged(&self.file, format!("record {id}: {e}")))?;
@@ -290,7 +311,7 @@ impl Log for SqliteLog {
     }
 
     fn reader(&self) -> Result<Box<dyn LogReader>, Fault> {
-        Ok(Box::new(SqliteReader::open(&self.file)?))
+        Ok(Box::new(SqliteReader::open(&self.file, self.chain.clone())?))
     }
 
     fn idle(&mut self) -> Result<(), WriteFault> {
@@ -316,6 +337,14 @@ impl Log for SqliteLog {
         })
     }
 
+    fn erasures(&self) -> Result<Vec<Erasure>, Fault> {
+        self.unfinished()
+    }
+
+    fn erase_user(&mut self, id: EventId) -> Result<Step, WriteFault> {
+        self.erase_step(id.value() as i64)
+    }
+
     fn retain(&mut self, rule: &Retention<'_>) -> Result<Retained, WriteFault> {
         let head = self.head.value() as i64;
         self.commit("retaining", |log| {
@@ -328,6 +357,7 @@ impl Log for SqliteLog {
             let old =
                 old.partition_point(|(_, ts)| (*ts as u64) < rule.headers_before.0).checked_sub(1).map(|i| old[i].0);
             if let Some(upto) = old {
+                chained::keep_floor(&log.conn, upto)?;
                 retained.deleted = log.conn.prepare_cached("DELETE FROM log WHERE id <= ?1")?.execute([upto])?;
                 log.conn.prepare_cached("UPDATE state SET floor = ?1")?.execute([upto])?;
             }
@@ -410,6 +440,7 @@ struct SqliteReader {
     conn: Connection,
     file: PathBuf,
     rooms: HashMap<RoomId, i64>,
+    chain: Arc<Chain>,
 }
 
 const HEAD: &str = "SELECT coalesce(max(id), 0) FROM log";
@@ -439,6 +470,9 @@ const ROWS_BEFORE: &str = "SELECT id FROM log WHERE id < ?1 ORDER BY id DESC LIM
 const WALKED_ROWS: i64 = 10_000;
 const LAST_PRIORITY: &str = "SELECT max(id) FROM log INDEXED BY log_priority WHERE room = ?1 AND lane = 0 AND id <= ?2";
 const LAST_COMMENT: &str = "SELECT max(id) FROM log INDEXED BY log_comments WHERE room = ?1 AND lane = 1 AND id <= ?2";
+const LAST_LOST: &str =
+    "SELECT max(id) FROM log INDEXED BY log_lost WHERE room = ?1 AND lost = 1 AND id > ?2 AND id <= ?3";
+const ERASE_ROW: &str = "UPDATE log SET bytes = ?2, lost = iif(lane = 0, 1, NULL) WHERE id = ?1";
 const FIRST_PRIORITY: &str = "SELECT id, bytes FROM log INDEXED BY log_priority
     WHERE room = ?1 AND lane = 0 AND id > ?2 AND id <= ?3 ORDER BY id LIMIT 1";
 const FIRST_COMMENT: &str = "SELECT id, ts FROM log INDEXED BY log_comments
@@ -449,15 +483,15 @@ const NEWEST_COMMENTS: &str = "SELECT id, ts FROM log INDEXED BY log_comments
     WHERE room = ?1 AND lane = 1 AND id > ?2 AND id <= ?3 ORDER BY id DESC LIMIT ?4";
 
 impl SqliteReader {
-    fn open(file: &Path) -> Result<SqliteReader, Fault> {
+    fn open(file: &Path, chain: Arc<Chain>) -> Result<SqliteReader, Fault> {
         let conn = connect(file)?;
         conn.pragma_update(None, "query_only", "ON").map_err(|e| sql_fault(file, "opening it to read", e))?;
-        Ok(SqliteReader { conn, file: file.into(), rooms: HashMap::new() })
+        Ok(SqliteReader { conn, file: file.into(), rooms: HashMap::new(), chain })
     }
 
     /// One view of the log, let go when `body` returns.
     fn view<T>(&mut self, body: impl FnOnce(&mut View<'_>) -> Result<T, Halt>) -> Result<T, Fault> {
-        let SqliteReader { conn, file, rooms } = self;
+        let SqliteReader { conn, file, rooms, .. } = self;
         let view = || -> Result<T, Halt> {
             let transaction = conn.unchecked_transaction()?;
             let value = body(&mut View { conn, file, rooms })?;
@@ -665,6 +699,7 @@ impl LogReader for SqliteReader {
                 floor: view.floor()?,
                 last_event: Position::START,
                 first_priority: None,
+                last_lost: None,
                 first_comment: None,
                 n_comments: 0,
             };
@@ -680,6 +715,9 @@ impl LogReader for SqliteReader {
                 let record = decode_row(file, row)?;
                 facts.first_priority = Some((record.event_id(), record.pseq.unwrap_or_default(), record.ts));
             }
+            let lost: Option<i64> = conn.prepare_cached(LAST_LOST)?.query_row([n, after, upto], |row| row.get(0))?;
+            let lost = lost.map(|id| position(file, id).map_err(Halt::Fault)).transpose()?;
+            facts.last_lost = lost.and_then(Position::event_id);
             let comment: Option<(i64, i64)> = conn
                 .prepare_cached(FIRST_COMMENT)?
                 .query_row([n, after, upto], |row| Ok((row.get(0)?, row.get(1)?)))
@@ -726,6 +764,15 @@ impl LogReader for SqliteReader {
 
     fn floor(&mut self) -> Result<Position, Fault> {
         self.view(|view| view.floor())
+    }
+
+    fn verify(&mut self, from: Option<(Position, Link)>, rows: usize) -> Result<Verified, Fault> {
+        let chain = self.chain.clone();
+        self.view(|view| chained::verify(view, &chain, from, rows.min(PAGE_ROWS_MAX)))
+    }
+
+    fn link(&mut self, at: Position) -> Result<Option<Link>, Fault> {
+        self.view(|view| Ok(chained::link(view.conn, at.value() as i64)?))
     }
 
     fn epochs(&mut self) -> Result<Vec<EpochSpan>, Fault> {

@@ -259,7 +259,10 @@ pub fn samples() -> Vec<(&'static str, Record)> {
     let mut revoke_end = record(42, Body::RevokeEnd(Revoked::Key("idp-2026".into())));
     let mut outage = record(43, Body::Outage(Some(until)));
     let mut outage_end = record(44, Body::Outage(None));
-    for record in [&mut revoke_user, &mut revoke_session, &mut revoke_end, &mut outage, &mut outage_end] {
+    let mut erase_user = record(49, Body::EraseUser(UserId::parse("u_gone").unwrap()));
+    for record in
+        [&mut revoke_user, &mut revoke_session, &mut revoke_end, &mut outage, &mut outage_end, &mut erase_user]
+    {
         (record.room, record.user, record.audience) = (None, UserId::parse("ops_1"), Audience::Nobody);
     }
     for record in [&mut of_operator, &mut banner_end] {
@@ -369,5 +372,6 @@ pub fn samples() -> Vec<(&'static str, Record)> {
     ]
     .into_iter()
     .chain(feeds())
+    .chain([("erase_user", erase_user)])
     .collect()
 }

@@ -266,6 +266,7 @@ fn mails() -> Vec<ToWorker> {
         ToWorker::LikesSettled { sender: u64::MAX, number: 3 },
         ToWorker::Site(Arc::default()),
         ToWorker::Banned(Arc::new(RoomBan { room: room(), user: UserId::parse("u").unwrap(), until: Some(Wall(9)) })),
+        ToWorker::Forget { room: room(), upto: id(6) },
         ToWorker::Site(Arc::new(SiteList {
             as_of: Wall(5),
             banners: vec![Arc::new(SiteBanner {

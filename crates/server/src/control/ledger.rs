@@ -1,0 +1,281 @@
+//! The ledger: a room's log as its moderators' book, one row for each thing that was decided; and whether the log is what was written.
+//!
+//! A comment that was accepted is a row with its verdict, in a wide room as it was said (that it won a window is no second decision).
+//! What moderation refused, held or let go, and what an operator or moderation itself did afterwards, are rows of their own. The records
+//! that a change wrote stand directly before its audit and are its row's `changes`. What is erased is a row that keeps id, time and
+//! verdict.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use grandstand_core::ids::{EventId, Position};
+use grandstand_core::names::UserId;
+use grandstand_core::record::{self, Record, Verdict};
+use grandstand_wire::chain::{self, LINK_BYTES, Link};
+use grandstand_wire::codes::ErrorCode;
+use grandstand_wire::stamp;
+use http::{Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::Shared;
+use super::answer::{Problem, json as answer_json};
+use super::ask::Ask;
+use super::audit;
+use crate::auth::permit::{self, Permit};
+use crate::auth::{self, Role};
+use crate::clock;
+
+/// A call reads the log for so long.
+const READ_FOR: Duration = Duration::from_millis(300);
+/// The records one change wrote, at most: a ban, its purge, and what comes with a change of settings.
+const CHANGES_MAX: usize = 3;
+/// Rows by what they are of, as `kind` names them.
+const KINDS: [&str; 8] = ["comment", "blocked", "held", "held_end", "admin", "override", "action", "erased"];
+
+/// `GET /admin/rooms/{room}/ledger?user=&verdict=&kind=&limit=&before=`, newest first.
+pub async fn room(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
+    let room = ask.room()?;
+    let who = ask.identity(&control)?;
+    let permit = permit::may_review(who.as_deref(), Some(&room))?;
+    let wanted = Wanted::read(&ask)?;
+    let limit = audit::limit(&ask)?;
+    let before = ask.cursor("before")?.unwrap_or_else(audit::newest);
+    control.settings(&room).await?;
+
+    let started = clock::mono();
+    let mut book = Book { rows: Vec::new(), open: None, permit };
+    let mut upto = before;
+    // A row whose changes are not all read is read on for.
+    'pages: while upto > Position::START && (clock::mono().since(started) < READ_FOR || book.open.is_some()) {
+        let page = control.deps.shard.past(room.clone(), upto).await?;
+        upto = page.upto;
+        for record in page.found {
+            if book.takes(&record) {
+                continue;
+            }
+            book.close(&wanted);
+            if book.rows.len() == limit {
+                upto = audit::after(record.event_id());
+                break 'pages;
+            }
+            book.open(&record);
+        }
+    }
+    book.close(&wanted);
+    let more = upto > Position::START;
+    let body = json!({
+        "room_id": room.as_str(), "rows": book.rows, "more": more, "next": more.then(|| upto.value()),
+    });
+    Ok(answer_json(StatusCode::OK, &body))
+}
+
+/// Which rows are asked for.
+struct Wanted {
+    user: Option<UserId>,
+    verdict: Option<&'static str>,
+    kind: Option<&'static str>,
+}
+
+impl Wanted {
+    fn read(ask: &Ask) -> Result<Wanted, Problem> {
+        let of = |name: &str, all: &[&'static str]| match ask.query(name)? {
+            None => Ok(None),
+            Some(text) => match all.iter().find(|one| **one == text) {
+                Some(one) => Ok(Some(*one)),
+                None => Err(Problem::new(ErrorCode::BadRequest, format!("{name} is one of {}", all.join(", ")))),
+            },
+        };
+        let verdict = of("verdict", &["allow", "flag", "block", "none"])?;
+        Ok(Wanted { user: audit::user_of(ask, "user")?, verdict, kind: of("kind", &KINDS)? })
+    }
+
+    fn is_it(&self, row: &Value) -> bool {
+        let is = |name: &str, wanted: Option<&str>| wanted.is_none_or(|wanted| row[name] == wanted);
+        is("kind", self.kind) && is("verdict", self.verdict) && is("user_id", self.user.as_ref().map(UserId::as_str))
+    }
+}
+
+/// Rows as they come up, and the one that may still be given what it changed.
+struct Book {
+    rows: Vec<Value>,
+    open: Option<Open>,
+    permit: Permit,
+}
+
+struct Open {
+    row: Value,
+    /// Of an audit: what it did, and the place before which its next change would stand.
+    audit: Option<(String, EventId)>,
+    changes: Vec<Value>,
+}
+
+impl Book {
+    /// Whether the record is a change of the open row, or no decision at all.
+    fn takes(&mut self, record: &Record) -> bool {
+        if let Some(Open { audit: Some((what, next)), changes, .. }) = &mut self.open
+            && changes.len() < CHANGES_MAX
+            && record.event_id().value() + 1 == next.value()
+            && is_change(what, record)
+        {
+            *next = record.event_id();
+            changes.insert(0, audit::line_for(record, self.permit));
+            return true;
+        }
+        kind_of(record).is_none()
+    }
+
+    fn open(&mut self, record: &Record) {
+        let Some(kind) = kind_of(record) else { return };
+        let audited = match &record.body {
+            record::Body::Audit(audit) => Some((audit.what.to_string(), record.event_id())),
+            _ => None,
+        };
+        self.open = Some(Open { row: row_of(record, kind, self.permit), audit: audited, changes: Vec::new() });
+    }
+
+    fn close(&mut self, wanted: &Wanted) {
+        let Some(Open { mut row, audit, changes }) = self.open.take() else { return };
+        if audit.is_some() {
+            row["changes"] = changes.into();
+        }
+        if wanted.is_it(&row) {
+            self.rows.push(row);
+        }
+    }
+}
+
+/// What of the room's decisions a record is; `None`: it is none, or another record stands for it.
+fn kind_of(record: &Record) -> Option<&'static str> {
+    match &record.body {
+        // A winner of a window is what was said before, once more.
+        record::Body::Comment(_) | record::Body::Erased if record.raw_id().is_some() => None,
+        record::Body::Comment(_) => Some("comment"),
+        record::Body::Blocked(_) => Some("blocked"),
+        record::Body::Held(_) => Some("held"),
+        record::Body::HeldEnd(_) => Some("held_end"),
+        record::Body::Audit(_) if record.user.is_none() => Some("override"),
+        record::Body::Audit(_) => Some("admin"),
+        // Without an audit in this room's log: it came with one of the whole site.
+        record::Body::Ban(_) | record::Body::Unban(_) | record::Body::Retract(_) => Some("action"),
+        record::Body::Erased => Some("erased"),
+        _ => None,
+    }
+}
+
+/// Whether an audited change of this name writes such a record.
+fn is_change(what: &str, record: &Record) -> bool {
+    match &record.body {
+        record::Body::Ban(_) => matches!(what, "ban" | "shadow ban"),
+        record::Body::Unban(_) => what == "unban",
+        record::Body::Retract(_) => matches!(what, "retract" | "ban" | "moderation: retract"),
+        record::Body::HeldEnd(_) => matches!(what, "held: approve" | "held: deny"),
+        record::Body::Room(_) | record::Body::Config(_) => {
+            !matches!(what, "ban" | "shadow ban" | "unban" | "retract" | "moderation: retract")
+                && !what.starts_with("held: ")
+        }
+        _ => false,
+    }
+}
+
+fn row_of(record: &Record, kind: &str, permit: Permit) -> Value {
+    let verdict = match record.verdict {
+        Verdict::Unjudged => "none",
+        Verdict::Allow => "allow",
+        Verdict::Flag => "flag",
+        Verdict::Block => "block",
+    };
+    let mut row = json!({"kind": kind, "event_id": record.event_id().value(), "ts": stamp::text(record.ts)});
+    match &record.body {
+        record::Body::Audit(audit) => {
+            row["operator"] = record.user.as_ref().map(UserId::as_str).into();
+            row["action"] = (*audit.what).into();
+            row["justification"] = (*audit.justification).into();
+        }
+        _ => {
+            row["verdict"] = verdict.into();
+            row["policy_version"] = record.policy_version.into();
+            row["user_id"] = record.user.as_ref().map(UserId::as_str).into();
+            if !matches!(record.body, record::Body::Erased) {
+                row["record"] = audit::line_for(record, permit);
+            }
+        }
+    }
+    row
+}
+
+/// `GET /admin/ledger/verify?after=&link=`: whether the log is what was written, a stretch of it at a time, from where an earlier answer
+/// came to. `broken` names the first record that does not fit.
+pub async fn verify(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
+    let who = ask.identity(&control)?.ok_or(auth::Denied::NeedsToken)?;
+    if !who.roles.has(Role::Admin) {
+        return Err(auth::Denied::NotAllowed.into());
+    }
+    let mut from = match (ask.cursor("after")?, ask.query("link")?) {
+        (None, None) => None,
+        (Some(after), Some(link)) => {
+            let wrong = || Problem::new(ErrorCode::BadRequest, "link is the `link` of an earlier answer");
+            Some((after, link_of(link).ok_or_else(wrong)?))
+        }
+        _ => return Err(Problem::new(ErrorCode::BadRequest, "after and link go together")),
+    };
+    let started = clock::mono();
+    let (mut n, mut n_before) = (0, 0);
+    let (mut broken, mut more);
+    loop {
+        let verified = control.deps.shard.verify(from).await?;
+        (n, n_before) = (n + verified.n, n_before + verified.n_before);
+        (from, broken, more) = (Some(verified.upto), verified.broken, verified.more);
+        if !more || broken.is_some() || clock::mono().since(started) >= READ_FOR {
+            break;
+        }
+    }
+    let (upto, link) = from.expect("a look comes somewhere");
+    let saved = control.deps.shard.status().chained();
+    if let Some((at, saved)) = saved.filter(|_| !more && broken.is_none()) {
+        let why = match control.deps.shard.chain_link(at).await? {
+            Some(found) if found == saved => None,
+            None if at <= upto => None,
+            None => Some("the log ends before its checkpoint"),
+            Some(_) => Some("the checkpoint knows another link of it"),
+        };
+        broken = why.and_then(|why| Some((at.event_id()?, why.to_owned())));
+    }
+    let broken = broken.map(
+        |(id, why)| json!({"event_id": id.value(), "epoch": id.epoch().value(), "seq": id.seq().value(), "why": why}),
+    );
+    let body = json!({
+        "upto": upto.value(), "link": chain::hex(&link), "records": n, "before_chain": n_before,
+        "more": more && broken.is_none(), "broken": broken,
+        "checkpoint": saved.map(|(at, link)| json!({"event_id": at.value(), "link": chain::hex(&link)})),
+    });
+    Ok(answer_json(StatusCode::OK, &body))
+}
+
+fn link_of(hex: &str) -> Option<Link> {
+    if hex.len() != 2 * LINK_BYTES || !hex.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return None;
+    }
+    let mut link = [0; LINK_BYTES];
+    for (byte, at) in link.iter_mut().zip((0..hex.len()).step_by(2)) {
+        *byte = u8::from_str_radix(&hex[at..at + 2], 16).ok()?;
+    }
+    Some(link)
+}
+
+#[cfg(test)]
+mod tests {
+    use grandstand_wire::chain;
+
+    use super::link_of;
+
+    #[test]
+    fn a_link_comes_back_as_it_was_told() {
+        let mut link = [0; 32];
+        link.iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8 * 8);
+        assert_eq!(link_of(&chain::hex(&link)), Some(link));
+        for wrong in ["", "00", &"g".repeat(64), &"0".repeat(66), "é".repeat(32).as_str()] {
+            assert_eq!(link_of(wrong), None, "{wrong}");
+        }
+    }
+}
