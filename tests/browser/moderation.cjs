@@ -298,6 +298,60 @@ module.exports = ({ open, check, live, shows, screens, token, serve }) => {
       });
     },
 
+    async 'an erase says what it does, wants the id once more, and nothing of the user is left on a screen'({ browser, url, data, put, postAs }) {
+      const room = 'derby:erase';
+      await put(room, { title: 'Erase' });
+      await postAs(room, { id: 'u-gone', name: 'Goner' }, 'remember me');
+      await postAs(room, { id: 'fan', name: 'Fan' }, 'what a goal');
+      const viewer = await open(browser, `${url}/rooms/${room}`);
+      await live(viewer);
+      await shows(viewer, 'remember me');
+      const card = async (role) => {
+        const page = await enter(browser, url, token(data, 'olive', role), room);
+        await shows(page, 'remember me');
+        await choose(page, 'remember me');
+        await page.keyboard.press('u');
+        await page.waitForFunction(() => document.querySelector('#user .standing')?.textContent.includes('Not banned here'));
+        return page;
+      };
+      const button = (page) => page.$$eval('#user button', (all) => all.map((b) => b.textContent).filter((t) => t.startsWith('Erase')).length);
+      const operator = await card('region-ops');
+      check(await button(operator) === 0, 'an erase is an admin’s alone');
+      const page = await card('admin');
+      check(await button(page) === 1, 'an admin is offered the erase');
+      await page.click('#user button:text-is("Erase…")');
+      await asked(page);
+      const told = await page.textContent('dialog');
+      for (const wanted of ['Erase Goner (u-gone)?', 'in every room, is taken back, 1 comment of it in this view', 'in no file of the server', 'It is no ban', 'cannot be undone']) check(told.includes(wanted), `${wanted} is not in ${told}`);
+      check(await page.inputValue('#ask-justification') === '', 'a reason of before may name somebody');
+      await page.screenshot({ path: path.join(screens, 'moderation-ask-erase.png') });
+      const refused = (text) => page.waitForFunction((wanted) => document.querySelector('dialog [role="alert"]')?.textContent.includes(wanted), text);
+      await page.fill('#ask-user', 'fan');
+      await page.fill('#ask-justification', 'request 4711');
+      await page.click('#ask-do');
+      await refused('Type u-gone');
+      await page.fill('#ask-user', 'u-gone');
+      await page.fill('#ask-justification', 'u-gone wrote to us');
+      await page.click('#ask-do');
+      await refused('must not name the user');
+      await page.fill('#ask-justification', 'request 4711');
+      const start = Date.now();
+      await page.click('#ask-do');
+      await gone(viewer, 'remember me');
+      within(start, "an erase had emptied the viewer's page of that user");
+      check((await viewer.textContent('#feed')).includes('what a goal'), 'others stay');
+      await said(page, 'Erased a user: number ');
+      await page.waitForFunction(() => document.getElementById('user').hidden);
+      await gone(page, 'remember me');
+      const admin = token(data, 'olive', 'admin');
+      const done = async () => (await call(url, 'GET', '/admin/erasures', admin)).body.pending.length === 0;
+      const end = Date.now() + 60_000;
+      while (!(await done())) check(Date.now() < end, 'the erase is done within a minute');
+      const left = fs.readdirSync(data).filter((name) => fs.statSync(path.join(data, name)).isFile() && ['u-gone', 'Goner', 'remember me'].some((text) => fs.readFileSync(path.join(data, name)).includes(text)));
+      check(left.length === 0, `the user is named in ${left}`);
+      await close(page, operator, viewer);
+    },
+
     async 'a room is hidden in a region, viewers there leave, and it is shown again'({ browser }) {
       await moderated(async ({ url, data, put }) => {
         await put('derby:hidden', { title: 'Hidden' });
@@ -333,6 +387,7 @@ module.exports = ({ open, check, live, shows, screens, token, serve }) => {
       const routes = [
         ['GET', '/admin/bans'], ['POST', '/admin/bans', { user_id: 'x', ...why }], ['DELETE', '/admin/bans', { user_id: 'x', ...why }],
         ['GET', '/admin/access'], ['POST', '/admin/access/revocations', { user: 'x', ...why }], ['DELETE', '/admin/access/revocations', { user: 'x', ...why }],
+        ['DELETE', '/admin/users/x', why], ['GET', '/admin/erasures'], ['GET', '/admin/ledger/verify'],
         ['PUT', '/admin/access/outage', { seconds: 60, ...why }], ['DELETE', '/admin/access/outage', why],
         ['GET', '/admin/rooms/other/held'], ['GET', '/admin/rooms/other/reports'], ['GET', '/admin/rooms/other/bans'],
         ['POST', '/admin/rooms/other/bans', { user_id: 'x', ...why }], ['POST', '/admin/rooms/other/pin', { event_id: 1, ...why }], ['POST', '/admin/rooms/other/held/7', { decision: 'approve', ...why }],
@@ -385,6 +440,11 @@ module.exports = ({ open, check, live, shows, screens, token, serve }) => {
           await fits('ask-ban');
           await page.keyboard.press('Escape');
           await page.waitForFunction(() => document.querySelector('dialog') === null);
+          await page.click('#user button:text-is("Erase…")');
+          await asked(page);
+          await fits('ask-erase');
+          await page.keyboard.press('Escape');
+          await page.waitForFunction(() => document.querySelector('dialog') === null);
           for (const [view, ready] of [['bans', '.view-bans [data-ban]'], ['access', '[data-revoked]']]) {
             await page.goto(`${url}/console#/${view}`);
             await page.waitForSelector(ready);
@@ -413,6 +473,8 @@ module.exports = ({ open, check, live, shows, screens, token, serve }) => {
         is([m.remaining(null, 0), m.remaining(at(90_500), 0), m.remaining(at(5), 9_000), m.remaining(at(5), 9_000, 60)], [undefined, 91, 1, 60]);
         is(m.regions(' gb, IE;gb-sct  gb\n'), ['GB', 'IE', 'GB-SCT']);
         is(m.regions(''), []);
+        const erase = (user, justification) => m.eraseFault('u17', { user, justification }) === null;
+        is([erase('u17', 'a request'), erase('u1', 'a request'), erase('', 'a request'), erase('u17', 'u17 asked')], [true, false, false, false]);
         // What was decided about gives its place to what follows it; what others decided moves nobody.
         is([m.stays([1, 2, 3], [1, 3], 2), m.stays([1, 2, 3], [2, 3], 2), m.stays([1, 2, 3], [1, 2], 3), m.stays([], [7], null), m.stays([1], [], 1)], [3, 2, 1, 7, null]);
         is([m.following([1, 2, 3], 1), m.following([1, 2, 3], 3), m.following([1, 2, 3], 9), m.following([1, 2, 3], null), m.following([], null)], [2, 1, 1, 1, null]);

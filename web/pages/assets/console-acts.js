@@ -18,8 +18,9 @@ export class Acts {
   /**
    * Asks, does, tells. Gives whether it was done.
    *
-   * `act`: {title, effects[], danger?, warning?, check?(values) -> what is wrong or null, fields[{name, label, value?, type?, options?, required?, min?, max?, maxlength?, checked?}],
-   * confirm, steps(values) -> [{what, run() -> promise, undo? {what, run(justification)}}], after?()}. `values.justification` is always there.
+   * `act`: {title, effects[], danger?, warning?, fresh?, check?(values) -> what is wrong or null, fields[{name, label, value?, type?, options?, required?, min?, max?, maxlength?, checked?}],
+   * confirm, steps(values) -> [{what, told?(answer) -> text, run() -> promise, undo? {what, run(justification)}}], after?()}. `values.justification` is always there.
+   * `fresh`: the reason given last is not offered, and this one is not offered for the next.
    * `effects` and `warning` may be functions of the values: then they are told anew as those change.
    * `after()` follows when it was done, and when it or a part of it was taken back.
    */
@@ -29,7 +30,7 @@ export class Acts {
     try {
       const values = await this.ask(act);
       if (!values) return false;
-      lastReason = values.justification;
+      if (!act.fresh) lastReason = values.justification;
       await this.run(act.steps(values), values.justification, act.after);
     } finally {
       this.busy = false;
@@ -69,7 +70,7 @@ export class Acts {
         warning.hidden = warning.textContent === '';
         wrong.hidden = true;
       };
-      const why = { name: 'justification', label: 'Why (kept in the audit)', required: true, maxlength: 200, value: lastReason };
+      const why = { name: 'justification', label: 'Why (kept in the audit)', required: true, maxlength: 200, value: act.fresh ? '' : lastReason };
       const form = h('form', { method: 'dialog', class: 'ask' },
         h('h2', { id: 'ask-title' }, act.title),
         effects, warning, (act.fields ?? []).map(field), field(why), wrong,
@@ -109,7 +110,7 @@ export class Acts {
       if (steps.length > 1) this.tell(`${i + 1} of ${steps.length}: ${step.what}…`);
       try {
         const answer = await step.run(justification);
-        done.push({ ...step, answer });
+        done.push({ ...step, what: step.told?.(answer) ?? step.what, answer });
       } catch (fault) {
         failed.push(`${step.what}: ${fault.message}`);
       }

@@ -70,6 +70,7 @@ export class Api {
   siteBans(query) { return this.json('GET', `/admin/bans?${new URLSearchParams(query)}`); }
   siteBan(body) { return this.json('POST', '/admin/bans', body); }
   siteUnban(user, justification) { return this.json('DELETE', '/admin/bans', { user_id: user, justification }); }
+  erase(user, justification) { return this.json('DELETE', `/admin/users/${encodeURIComponent(user)}`, { justification }); }
   access() { return this.json('GET', '/admin/access'); }
   revoke(body) { return this.json('POST', '/admin/access/revocations', body); }
   restore(body) { return this.json('DELETE', '/admin/access/revocations', body); }

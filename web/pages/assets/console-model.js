@@ -15,8 +15,17 @@ export function rights(claims) {
     operates,
     // A key's tokens are everybody's: an admin alone takes them back.
     keys: roles.has('admin'),
+    // What nothing takes back is an admin's too.
+    erases: roles.has('admin'),
     exports: roles.has('admin') || roles.has('backend'),
   };
+}
+
+/** What is wrong with what was typed to erase the user `id`; `null`: nothing. The reason is kept for good, so it may not say whom it is about. */
+export function eraseFault(id, { user, justification }) {
+  if (user !== id) return `Type ${id} to erase this user.`;
+  if (justification.includes(id)) return 'The reason is kept, so it must not name the user.';
+  return null;
 }
 
 /** Adds what a room's counters say at `at` (ms) to its history; a counter that fell back began anew with its process. */

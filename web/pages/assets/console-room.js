@@ -3,6 +3,7 @@
 import { askBan, askLift, list, named, untilText } from './console-ban.js';
 import { RoomBans } from './console-bans.js';
 import { fact, repaint } from './console-desk.js';
+import { askErase } from './console-erase.js';
 import { Held } from './console-held.js';
 import { Reports } from './console-reports.js';
 import { chart } from './console-rooms.js';
@@ -547,7 +548,8 @@ export class RoomView {
       h('div', { class: 'row between' }, h('h2', {}, h('bdi', {}, shownAs(user))), h('button', { type: 'button', class: 'quiet', 'aria-label': 'Close the user card', onclick: () => this.closeUser() }, '×')),
       h('p', { class: 'id' }, user.id), h('p', { class: 'badges' }, (user.badges ?? []).map((b) => span('badge', b))),
       h('p', { class: 'note' }, `${count(here.length, 'comment')} in this view`), standing,
-      h('div', { class: 'row wrap' }, act('Timeout', () => this.ban(600, [user]), true), act('Ban', () => this.ban(0, [user]), true), act('Retract all', () => this.retractUser(user), true)),
+      h('div', { class: 'row wrap' }, act('Timeout', () => this.ban(600, [user]), true), act('Ban', () => this.ban(0, [user]), true), act('Retract all', () => this.retractUser(user), true),
+        this.rights.erases && this.api.has('/admin/users/{user}', 'delete') ? act('Erase…', () => this.erase(user, here.length), true) : null),
       h('h3', {}, 'History'), past, note);
     // It may be below what is held, or below the feed of a phone; who has it open already is not moved.
     if (fresh) this.card.scrollIntoView({ block: 'nearest' });
@@ -581,6 +583,11 @@ export class RoomView {
     this.asked = null;
     this.card.hidden = true;
     this.feed.focus();
+  }
+
+  erase(user, here) {
+    // The card named the user; nothing here does any more.
+    askErase({ acts: this.acts, api: this.api, user, here, audience: () => this.audience(), after: () => { this.closeUser(); this.done(); } });
   }
 
   /** What a user said here and what was done about it, newest first, as the log has it. */

@@ -41,6 +41,7 @@ const ASSETS: &[(&str, &str, &[u8])] = &[
     asset!("console-ban.js", "text/javascript; charset=utf-8"),
     asset!("console-bans.js", "text/javascript; charset=utf-8"),
     asset!("console-desk.js", "text/javascript; charset=utf-8"),
+    asset!("console-erase.js", "text/javascript; charset=utf-8"),
     asset!("console-held.js", "text/javascript; charset=utf-8"),
     asset!("console-model.js", "text/javascript; charset=utf-8"),
     asset!("console-queue.js", "text/javascript; charset=utf-8"),
