@@ -635,7 +635,9 @@ impl World {
         let process = self.current?;
         let held = self.processes[process].owner.room(&room).and_then(|view| view.held.keys().next().copied());
         if let Some(held) = held {
-            return Some(Command::Decide { room, held, approve: self.rng.chance(1, 2) });
+            // They take their time: what waits outlives a checkpoint, and now and then the owner that held it.
+            let decides = self.healed || self.rng.chance(1, 4);
+            return decides.then(|| Command::Decide { room, held, approve: self.rng.chance(1, 2) });
         }
         if !self.plan.has(Fault::PolicyFlip) || !self.fault(Fault::PolicyFlip) {
             return None;
