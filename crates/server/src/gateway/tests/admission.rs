@@ -48,12 +48,17 @@ fn a26_a_stream_beyond_the_rate_is_refused_readably_on_every_rung() {
 }
 
 #[test]
-fn r32_the_spread_of_a_refusal_grows_with_those_who_come() {
+fn r32_the_wait_of_a_refusal_grows_with_those_who_come() {
     let stage = stage();
     limit(&stage, 1, 1);
     assert_eq!(stage.ws("a", "").next()["type"], "hello");
-    let spreads: Vec<u64> = (0..4).map(|_| stage.ws("a", "").next()["spread_ms"].as_u64().unwrap_or(0)).collect();
-    assert!(spreads.is_sorted() && spreads[3] > spreads[0], "{spreads:?}");
+    let wait = |close: &serde_json::Value, name: &str| close[name].as_u64().expect("a wait");
+    let longest = || {
+        let close = stage.ws("a", "").next();
+        wait(&close, "retry_after_ms") + wait(&close, "spread_ms")
+    };
+    let waits: Vec<u64> = (0..4).map(|_| longest()).collect();
+    assert!(waits.is_sorted() && waits[3] > waits[0] + 1_000, "{waits:?}");
     assert_eq!(read(&stage.metrics.refused[Refused::Rate as usize]), 4);
 }
 
