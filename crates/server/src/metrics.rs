@@ -185,6 +185,9 @@ impl RoomSize {
 /// The lanes whose events are counted one by one; of the others only the last value matters.
 pub const LANES: [(Lane, &str); 2] = [(Lane::Priority, "priority"), (Lane::Comment, "comment")];
 
+/// The lanes whose time on the way is measured: those, and the newest values of a room.
+pub const LANES_TIMED: [(Lane, &str); 3] = [LANES[0], LANES[1], (Lane::Latest, "latest")];
+
 /// A number for each of [`LANES`].
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ByLane([u64; LANES.len()]);
@@ -333,8 +336,9 @@ pub struct Metrics {
     pub lag: Histogram,
     /// From the first seat of a room to the last, by the room's size.
     pub walks: [Histogram; 4],
-    /// From an event's time in the log to the end of the walk that gave it to a worker's viewers, by lane and room size.
-    delivery: [[Histogram; 4]; LANES.len()],
+    /// From an event's time in the log, or from the moment a worker heard that a room's newest values are others, to the end of
+    /// the walk that gave it to the worker's viewers, by lane in the order of [`LANES_TIMED`], and room size.
+    delivery: [[Histogram; 4]; LANES_TIMED.len()],
     /// From a banner's time in the log to the end of the round that gave it to a worker's viewers.
     pub banner_delivery: Histogram,
 }
@@ -387,15 +391,16 @@ impl Metrics {
         self.delivered[hop as usize].each_ref().map(read)
     }
 
-    /// One piece that a walk gave to its viewers.
+    /// One piece, or one state of a room's values, that a walk gave to its viewers.
     pub fn add_delivery(&self, lane: Lane, room: RoomSize, took: Duration) {
-        if let Some(idx) = lane_idx(lane) {
-            self.delivery[idx][room as usize].observe(took);
+        if let Some(histogram) = self.delivery(lane, room) {
+            histogram.observe(took);
         }
     }
 
     pub fn delivery(&self, lane: Lane, room: RoomSize) -> Option<&Histogram> {
-        Some(&self.delivery[lane_idx(lane)?][room as usize])
+        let idx = LANES_TIMED.iter().position(|(known, _)| *known == lane)?;
+        Some(&self.delivery[idx][room as usize])
     }
 }
 

@@ -185,6 +185,28 @@ fn what_happened_is_counted_where_it_happened() {
 }
 
 #[test]
+fn likes_are_timed_in_their_own_lane_and_size() {
+    let server = Server::start(&[], &[]);
+    let ann = server.token("ann", &["publisher"]);
+    let mut viewer = Viewer::open(&server, Rung::WebSocket, "liked", None, Some(&ann)).expect("a stream");
+    assert_eq!(viewer.next().expect("hello")["type"], "hello");
+    viewer.say(&json!({"op": "like", "room_id": "liked", "n": 3})).expect("sent");
+    viewer.until(|e| e["type"] == "counters" && e["likes"]["like"] == 3);
+    // The value is on the wire before the walk is noted.
+    let until = Instant::now() + Duration::from_secs(5);
+    loop {
+        let (_, families) = metrics(&server);
+        let count = |labels: &[(&str, &str)]| value(&families, "grandstand_gateway_delivery_seconds_count", labels);
+        if count(&[("lane", "latest"), ("room", "1k")]) >= 1.0 {
+            assert_eq!(count(&[("lane", "comment")]) + count(&[("lane", "priority")]), 0.0);
+            break;
+        }
+        assert!(Instant::now() < until, "the likes were not timed");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
 fn a_score_is_counted_in_its_own_lane() {
     let server = Server::start(&[], &[]);
     let ops = server.token("ops", &["region-ops"]);

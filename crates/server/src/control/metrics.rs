@@ -16,7 +16,9 @@ use crate::clock;
 use crate::kernel::{self, Taken};
 use crate::link::moderated::{ENDS, RULINGS, STATES};
 use crate::link::{Read, UNCOUNTED};
-use crate::metrics::{BOUNDS, BannerHop, Histogram, Hop, LANES, Refused, Resumed, RoomSize, Transport, read};
+use crate::metrics::{
+    BOUNDS, BannerHop, Histogram, Hop, LANES, LANES_TIMED, Refused, Resumed, RoomSize, Transport, read,
+};
 
 const COUNTER: &str = "counter";
 const GAUGE: &str = "gauge";
@@ -616,9 +618,9 @@ fn times(control: &Control, page: &mut Page) {
         name,
         "histogram",
         "seconds",
-        "Time from an event's id to the end of the walk that gave it to a worker's viewers, by lane and viewers of the room.",
+        "Time from an event's id, of the lane latest from the first change not told yet, to the end of the walk that gave it to a worker's viewers, by lane and viewers of the room.",
     );
-    for (lane, lane_name) in LANES {
+    for (lane, lane_name) in LANES_TIMED {
         for size in RoomSize::ALL {
             if let Some(histogram) = m.delivery(lane, size) {
                 page.histogram(name, &[("lane", lane_name), ("room", size.name())], histogram);

@@ -148,7 +148,7 @@ impl Worker {
         if room.seats.is_empty() {
             return;
         }
-        room.latest.stale = true;
+        room.latest.stale.get_or_insert(self.now);
         room.pace.set_viewers(room.tally.viewers());
         let at = (room.latest.told_at + room.pace.alone_after()).max(self.now);
         self.walk_by(idx, at);

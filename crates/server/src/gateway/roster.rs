@@ -137,8 +137,10 @@ pub(super) struct Latest {
     pub told: Told,
     pub viewers_at: Mono,
     pub told_at: Mono,
-    /// Something else than viewers differs from what was told: the next frame takes it along.
-    pub stale: bool,
+    /// Something else than viewers differs from what was told, since then: the next frame takes it along.
+    pub stale: Option<Mono>,
+    /// The same of what the walk that goes on tells.
+    telling: Option<Mono>,
     web_socket: Bytes,
     sse: Bytes,
     /// The same as events of a frame: kind and JSON.
@@ -239,7 +241,7 @@ impl Latest {
         self.values = values.iter().map(|value| (value.kind, value.json.to_vec())).collect();
         // Whatever the numbers were told as, they are told anew after this.
         self.told = Told::default();
-        self.stale = false;
+        self.telling = self.stale.take().or(self.telling);
         self.viewers_at = Mono(0);
         self.told_at = Mono(0);
     }
@@ -671,7 +673,7 @@ impl Worker {
         }
         let mut next = room.next_seat.take().unwrap_or(0);
         if next == 0 {
-            if room.latest.stale && !self.away {
+            if room.latest.stale.is_some() && !self.away {
                 room.renew_latest(now, self.wall);
             }
             room.merge.on_walk(now);
@@ -768,6 +770,9 @@ impl Worker {
             metrics.add_delivery(entry.lane, size, wall.since(entry.payload.ts));
         }
         room.walked.upto = room.walked.upto.max(head);
+        if let Some(since) = room.latest.telling.take() {
+            metrics.add_delivery(Lane::Latest, size, clock::mono().since(since));
+        }
     }
 
     /// Brings one viewer to the head of one of its rooms: it was just seated, or its socket takes bytes again.

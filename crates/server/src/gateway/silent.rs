@@ -53,6 +53,7 @@ impl Worker {
             return;
         }
         self.silent = told.clone();
+        let now = self.now;
         for idx in self.rooms.iter().map(|(idx, _)| idx).collect::<Vec<_>>() {
             let mine = self.silent_of(&self.rooms[idx].id);
             let room = &mut self.rooms[idx];
@@ -63,7 +64,7 @@ impl Worker {
             let is_news = !mine.is_empty();
             room.silent = mine;
             room.note_numbers();
-            room.latest.stale = true;
+            room.latest.stale.get_or_insert(now);
             if is_news && !room.seats.is_empty() {
                 self.tell_soon(idx);
             }
