@@ -11,6 +11,7 @@ import http.client
 import json
 import os
 import resource
+import signal
 import ssl
 import statistics
 import subprocess
@@ -391,6 +392,137 @@ def idle() -> None:
     verdict(report["viewers"] == viewers, "idle", report["viewers"])
 
 
+def gateways(server: Server, token: str) -> list[dict]:
+    """The gateway processes as operators see them; none while the process that was asked is the one that ends."""
+    request = urllib.request.Request(f"{server.url}/admin/gateways", headers={"Authorization": f"Bearer {token}"})
+    try:
+        return json.load(urllib.request.urlopen(request, timeout=5))["gateways"]
+    except OSError:
+        return []
+
+
+def one_of_four(name: str, kills: bool) -> None:
+    """One of four gateway processes leaves 10 000 viewers to the others, under load, emptied by an operator or killed by surprise.
+
+    The times are of the processes' own reports, one a second: they are told up to a second late, never early. That nobody misses anything is
+    what the load generator checks of every viewer.
+    """
+    viewers = scaled(10_000)
+    with Server(BINARY, args=["--gateways", "4"]) as server:
+        token = server.token("ops", "region-ops")
+        words = ["--viewers", str(viewers), "--connect-rate", "1500", "--rate", "5", "--score-rate", "1", "--seconds", "60"]
+        run = begin_load(server, *words)
+        streams = lambda listed: sum(gateway["load"]["streams"] for gateway in listed)  # noqa: E731
+
+        def until(what: str, holds: object, within: float = 60) -> float:
+            start = time.monotonic()
+            while not holds(gateways(server, token)):  # type: ignore[operator]
+                assert run.poll() is None, f"the load ended before {what}: the run proves nothing"
+                assert time.monotonic() - start < within, f"never: {what}"
+                time.sleep(0.05)
+            return time.monotonic()
+
+        until("everybody is there", lambda listed: streams(listed) >= viewers, 120)
+        time.sleep(5)
+        one = next(gateway for gateway in gateways(server, token) if gateway["id"] == "g1")
+        held, pid = one["load"]["streams"], one["pid"]
+        assert held > 0, "it holds nobody: the run proves nothing"
+        start = time.monotonic()
+        if kills:
+            os.kill(pid, signal.SIGKILL)
+            until("it is missed", lambda listed: listed and streams(listed) < viewers)
+        else:
+            order = json.dumps({"seconds": 2, "justification": "a new version"}).encode()
+            request = urllib.request.Request(f"{server.url}/admin/gateways/g1/drain", order, {"Authorization": f"Bearer {token}", "Content-Type": "application/json"})
+            urllib.request.urlopen(request).read()
+            emptied = lambda listed: any(g["id"] == "g1" and g["load"]["streams"] == 0 for g in listed)  # noqa: E731
+            until("it is empty", emptied)
+        most = until("95 % are back", lambda listed: streams(listed) >= 0.95 * viewers) - start
+        back = until("all are back", lambda listed: streams(listed) >= viewers) - start
+        if not kills:
+            os.kill(pid, signal.SIGTERM)
+        restarted = until("it is there again", lambda listed: len(listed) == 4 and any(g["id"] == "g1" and g["pid"] != pid and g["state"] == "open" for g in listed)) - start
+        report = end_load(run, 180)
+    held_back = (most if kills else back) <= 10
+    say(name, viewers=report["viewers"], moved=held, most_back_s=most, all_back_s=back, restarted_s=restarted, reconnects=report["reconnects"],
+        comments=report["comments"], scores=report["scores"], skipped=report["skipped"], held=held_back)
+    verdict(held_back, name, {"95 % back, s": most, "all back, s": back})
+
+
+def restart() -> None:
+    """A rolling restart of one of four gateway processes: all viewers back within 10 s, nothing lost."""
+    one_of_four("restart", False)
+
+
+def gateway_kill() -> None:
+    """kill -9 of one of four gateway processes: 95 % of the viewers back within 10 s, nothing lost."""
+    one_of_four("gateway-kill", True)
+
+
+class Starved:
+    """The process runs for a share of the time alone, in slices of 20 ms: by the kernel's quota where a control group can be made, else by signals."""
+
+    SLICE = 0.02
+
+    def __init__(self, pid: int, share: float) -> None:
+        self.pid, self.share, self.over = pid, share, threading.Event()
+        self.group = Path("/sys/fs/cgroup/cpu/grandstand-bench")
+        try:
+            if os.environ.get("BENCH_STARVED_BY") == "signals":
+                raise OSError
+            self.group.mkdir(exist_ok=True)
+            (self.group / "cpu.cfs_period_us").write_text("20000")
+            (self.group / "cpu.cfs_quota_us").write_text(str(round(share * 20_000 * (os.cpu_count() or 1))))
+            (self.group / "cgroup.procs").write_text(str(pid))
+            self.how = "quota"
+        except OSError:
+            self.how = "signals"
+            self.thread = threading.Thread(target=self.stop_and_go)
+            self.thread.start()
+
+    def stop_and_go(self) -> None:
+        while not self.over.is_set():
+            os.kill(self.pid, signal.SIGSTOP)
+            time.sleep(self.SLICE * (1 - self.share))
+            os.kill(self.pid, signal.SIGCONT)
+            time.sleep(self.SLICE * self.share)
+
+    def end(self) -> None:
+        self.over.set()
+        if self.how == "signals":
+            self.thread.join()
+        else:
+            (self.group.parent / "cgroup.procs").write_text(str(self.pid))
+            self.group.rmdir()
+
+
+def starved() -> None:
+    """A server that is given half, then a tenth of the machine: scores p99 < 800 ms, and nothing is shed while no walk is late.
+
+    `BENCH_STARVED_BY=signals` stops and continues the process even where a quota can be had.
+    """
+    for share in (0.5, 0.1):
+        with Server(BINARY) as server:
+            assert server.process
+            run = begin_load(server, "--viewers", str(scaled(1_000)), "--rate", "10", "--score-rate", "2", "--seconds", "20")
+            until = time.monotonic() + 60
+            while metric(server, "grandstand_gateway_streams") < scaled(1_000):
+                assert run.poll() is None and time.monotonic() < until, "the room did not fill"
+                time.sleep(0.1)
+            starving = Starved(server.process.pid, share)
+            shed, late = False, 0
+            while run.poll() is None:
+                shed |= metric(server, "grandstand_gateway_shedding", 'by="shedder"') > 0
+                time.sleep(0.5)
+            starving.end()
+            report = end_load(run)
+        late = report["scores"]["p99_ms"]
+        figures = {"by": starving.how, "share": share, "scores": report["scores"], "comments": report["comments"], "skipped": report["skipped"], "shed": shed}
+        held = late < 800 and not shed
+        say(f"starved-{round(100 * (1 - share))}", **figures, held=held)
+        verdict(held, f"starved-{round(100 * (1 - share))}", {"score p99, ms": late, "shed": shed})
+
+
 def publish() -> None:
     """Acked durable publishes a second from 200 publishers, and what one waits."""
     for inflight in (1, 4, 8):
@@ -673,7 +805,7 @@ def scenarios() -> None:
         scenario(name)
 
 
-FIGURES = [memory, delivery, fanout, deflate, accept, slow, storm_short, storm, storm_tls, crowd, neighbours, idle, publish, latency, snapshot, recovery, admission, classifier, http2, likes, likes_processes, peers, scenarios, build]
+FIGURES = [memory, delivery, fanout, deflate, accept, slow, storm_short, storm, storm_tls, crowd, neighbours, idle, restart, gateway_kill, starved, publish, latency, snapshot, recovery, admission, classifier, http2, likes, likes_processes, peers, scenarios, build]
 
 
 def main(only: list[str]) -> None:
