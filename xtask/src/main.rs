@@ -59,6 +59,9 @@ enum Task {
         /// Kills of the shard's process, each some 13 s.
         #[arg(long, default_value_t = 100)]
         kills: u32,
+        /// Kills of a server under load (kill-nine), each some 2 s.
+        #[arg(long, default_value_t = 1_000)]
+        rounds: u32,
     },
     /// The figures of docs/benchmarks.md, one by one.
     Bench {
@@ -77,7 +80,7 @@ fn main() -> ExitCode {
         Task::Sim { args } => sim::run(&root, &args),
         Task::Fuzz { args } => fuzz::run(&root, &args),
         Task::Sdk { check } => sdk::build(&root, check).map(drop),
-        Task::Long { only, kills } => suites::long(&root, &only, kills),
+        Task::Long { only, kills, rounds } => suites::long(&root, &only, kills, rounds),
         Task::Bench { only } => suites::bench(&root, &only),
     };
     match done {

@@ -16,6 +16,9 @@ const SIM_SEEDS_LONG: u64 = 10_000;
 /// The test that kills the shard's process again and again, and what shows its figures.
 const SHARD_KILLS: &[&str] = &["a_shard_killed_again_and_again", "--nocapture"];
 
+/// The test that kills the server under load again and again.
+const KILL_NINE: &[&str] = &["no_acked_publish_is_lost_or_doubled_by_kill_nine", "--nocapture"];
+
 /// The test that turns a room wide and narrow again and again under load.
 const FLIPS: &str = "a_room_that_turns_wide_and_narrow_under_load";
 
@@ -44,9 +47,11 @@ pub fn test(root: &Path, only: &[String]) -> Result<()> {
     run(root, TEST, only)
 }
 
-/// `kills`: how often the shard's process of several is killed.
-pub fn long(root: &Path, only: &[String], kills: u32) -> Result<()> {
+/// `kills`: how often the shard's process of several is killed; `rounds`: how often a server of one process is, under load.
+pub fn long(root: &Path, only: &[String], kills: u32, rounds: u32) -> Result<()> {
     let kills_long = |root: &Path| process_long(root, SHARD_KILLS, &[("LONG_KILLS", &kills.to_string())]);
+    let rounds_long = |root: &Path| process_long(root, KILL_NINE, &[("LONG_ROUNDS", &rounds.to_string())]);
+    let rest = ["--skip", SHARD_KILLS[0], "--skip", KILL_NINE[0], "--skip", FLIPS];
     run(
         root,
         &[
@@ -56,8 +61,9 @@ pub fn long(root: &Path, only: &[String], kills: u32) -> Result<()> {
             ("edge-idle", &|root| edge(root, &["idle"])),
             // By name first: its figures are printed.
             ("shard-kills", &kills_long),
+            ("kill-nine", &rounds_long),
             ("flips-long", &|root| process_long(root, &[FLIPS, "--nocapture"], &[])),
-            ("process-long", &|root| process_long(root, &["--skip", SHARD_KILLS[0], "--skip", FLIPS], &[])),
+            ("process-long", &|root| process_long(root, &rest, &[])),
         ],
         only,
     )
