@@ -18,6 +18,7 @@ pub mod likes;
 pub mod moderation;
 pub mod names;
 pub mod owner;
+pub mod places;
 pub mod planted;
 pub mod rate;
 pub mod reader;
