@@ -20,6 +20,7 @@ pub mod names;
 pub mod owner;
 pub mod places;
 pub mod planted;
+pub mod pressure;
 pub mod rate;
 pub mod reader;
 pub mod record;

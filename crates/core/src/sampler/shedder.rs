@@ -4,6 +4,8 @@
 //! each for three seconds, so that neither a burst nor a slow disk alone makes it cut. It halves the cap and never more, unless
 //! an operator says so with a reason and an end. While comments arrive each viewer gets at least one every two seconds.
 //!
+//! Where memory is short it does the same at once ([`Shedder::press`]): comments are what a gateway gives up first.
+//!
 //! A missing signal is calm. Source: docs/decisions/0005-numbers.md (250 ms, 85 %, 3 s).
 
 use std::time::Duration;
@@ -40,6 +42,7 @@ pub struct Override {
 #[derive(Clone, Debug, Default)]
 pub struct Shedder {
     engaged: bool,
+    pressed: bool,
     since: Option<Mono>,
     order: Option<Override>,
 }
@@ -47,6 +50,11 @@ pub struct Shedder {
 impl Shedder {
     pub fn is_engaged(&self) -> bool {
         self.engaged
+    }
+
+    /// Whether memory is short.
+    pub fn press(&mut self, pressed: bool) {
+        self.pressed = pressed;
     }
 
     /// Errors: false when `until` is more than [`OVERRIDE_MAX`] away; nothing is changed then.
@@ -76,7 +84,7 @@ impl Shedder {
 
     /// The cap in force, in comments a thousand seconds a viewer: never above `cap_milli`, never silent.
     pub fn cap_milli(&self, cap_milli: u64, now: Mono) -> u64 {
-        let halved = if self.engaged { cap_milli / 2 } else { cap_milli };
+        let halved = if self.engaged || self.pressed { cap_milli / 2 } else { cap_milli };
         let ordered = self.order.filter(|o| o.until > now).map_or(halved, |o| o.cap_milli.min(halved));
         ordered.max(SILENCE_FLOOR_MILLI).min(cap_milli.max(SILENCE_FLOOR_MILLI))
     }
@@ -126,6 +134,19 @@ mod tests {
         assert_eq!(shedder.cap_milli(5_000, seconds(0)), 5_000);
         run(&mut shedder, 0, 10, 300, 900);
         assert_eq!(shedder.cap_milli(5_000, seconds(10)), 2_500);
+    }
+
+    #[test]
+    fn short_memory_takes_half_at_once_as_long_as_it_is_short() {
+        let mut shedder = Shedder::default();
+        shedder.press(true);
+        assert_eq!(shedder.cap_milli(5_000, seconds(0)), 2_500);
+        run(&mut shedder, 0, 10, 300, 900);
+        assert_eq!(shedder.cap_milli(5_000, seconds(10)), 2_500, "half, for whatever reasons");
+        let mut shedder = Shedder::default();
+        shedder.press(true);
+        shedder.press(false);
+        assert_eq!(shedder.cap_milli(5_000, seconds(0)), 5_000);
     }
 
     #[test]
