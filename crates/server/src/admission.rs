@@ -11,9 +11,12 @@ use std::time::Duration;
 
 use grandstand_core::admission::{self, Bucket, Demand, Drain, Limit, Part};
 use grandstand_core::names::UserId;
+use grandstand_core::places::{self, Places, Taken};
 use grandstand_core::time::{Mono, Wall};
 
-use crate::link::Delay;
+use crate::link::{Delay, ShardStatus};
+use crate::memory::Memory;
+use crate::metrics::Metrics;
 use crate::shedding::Shedding;
 
 /// The one gateway of this process.
@@ -52,11 +55,13 @@ pub struct Share {
     pub others: u32,
     /// The server's rate; `None`: the configured one.
     pub limit: Option<Limit>,
+    /// Whether it leaves the port to them.
+    pub port: places::Answer,
 }
 
 impl Share {
     /// A gateway that knows of no other.
-    pub const ALONE: Share = Share { of: 1, others: 0, limit: None };
+    pub const ALONE: Share = Share { of: 1, others: 0, limit: None, port: places::Answer { number: 0, leaves: false } };
 }
 
 struct State {
@@ -71,12 +76,17 @@ struct State {
 pub struct Admission {
     /// What operators set of a gateway beside it.
     pub shedding: Shedding,
+    pub memory: Memory,
     configured: Option<Limit>,
     state: Mutex<State>,
     /// A copy of `state.drain.is_some()`, for a look without the lock.
     draining: AtomicBool,
     /// A copy of `state.share.others > 0`.
     has_others: AtomicBool,
+    places: Mutex<Places>,
+    /// Copies of what `places` says: it is full, it leaves the port to others.
+    full: AtomicBool,
+    leaves_port: AtomicBool,
 }
 
 /// A new stream is not taken now.
@@ -94,10 +104,26 @@ impl Admission {
         let state = State { share: Share::ALONE, own: None, bucket, drain: None, changed: None };
         Admission {
             shedding: Shedding::default(),
+            memory: Memory::default(),
             configured,
             state: Mutex::new(state),
             draining: AtomicBool::new(false),
             has_others: AtomicBool::new(false),
+            places: Mutex::default(),
+            full: AtomicBool::new(false),
+            leaves_port: AtomicBool::new(false),
+        }
+    }
+
+    pub fn with_memory(self, memory: Memory) -> Admission {
+        Admission { memory, ..self }
+    }
+
+    /// Looks at the memory of this process and does what is to be done about it.
+    pub fn look_at_memory(&self, status: &ShardStatus, metrics: &Metrics, now: Mono) {
+        if self.memory.look(now, metrics).is_some() {
+            self.shedding.press(self.memory.sheds(), now, metrics);
+            status.set_short(self.memory.refuses());
         }
     }
 
@@ -134,6 +160,37 @@ impl Admission {
         self.has_others.load(Ordering::Acquire)
     }
 
+    /// So many places are taken now. Whether the others must be told.
+    pub fn look_at_places(&self, taken: &[Taken]) -> bool {
+        if !Places::changes(self.full.load(Ordering::Acquire), taken) {
+            return false;
+        }
+        self.with_places(|places| places.look(taken).is_some())
+    }
+
+    fn with_places<T>(&self, change: impl FnOnce(&mut Places) -> T) -> T {
+        let mut places = self.places.lock().expect("no holder of this lock can panic");
+        let changed = change(&mut places);
+        self.full.store(places.word().full, Ordering::Release);
+        self.leaves_port.store(places.leaves(), Ordering::Release);
+        changed
+    }
+
+    /// What this gateway says of its places.
+    pub fn places(&self) -> places::Word {
+        self.places.lock().expect("no holder of this lock can panic").word()
+    }
+
+    /// Whether it is full and others on its port are not: whoever comes is theirs.
+    pub fn leaves_port(&self) -> bool {
+        self.leaves_port.load(Ordering::Acquire)
+    }
+
+    /// Nothing is known of the others any more.
+    pub fn alone(&self) {
+        self.with_places(Places::lost);
+    }
+
     pub fn drain(&self) -> Option<Drain> {
         self.state.lock().expect("no holder of this lock can panic").drain
     }
@@ -165,6 +222,8 @@ impl Admission {
         state.share = share;
         state.set_rate(self.configured, now);
         self.has_others.store(share.others > 0, Ordering::Release);
+        drop(state);
+        self.with_places(|places| places.hear(share.port));
     }
 
     /// This gateway takes part from now on: what it was good for before is not counted twice.
@@ -228,17 +287,17 @@ mod tests {
         let demand = Mutex::new(Demand::default());
         let admission = Admission::new(Some(Limit::steady(100)), Mono(0));
         let admitted = |now| (0..1_000).filter(|_| admission.admit(&demand, 0, Mono(now)).is_ok()).count();
-        admission.join(Share { of: 4, others: 3, limit: None }, Mono(0));
+        admission.join(Share { of: 4, others: 3, limit: None, ..Share::ALONE }, Mono(0));
         assert_eq!((admitted(0), admitted(1_000_000)), (0, 25));
         assert!(admission.has_others());
         // The server's rate is changed; then one gateway goes away.
-        admission.share(Share { of: 4, others: 3, limit: Some(Limit::steady(40)) }, Mono(1_000_000));
+        admission.share(Share { of: 4, others: 3, limit: Some(Limit::steady(40)), ..Share::ALONE }, Mono(1_000_000));
         assert_eq!(admitted(2_000_000), 10);
-        admission.share(Share { of: 2, others: 1, limit: Some(Limit::steady(40)) }, Mono(2_000_000));
+        admission.share(Share { of: 2, others: 1, limit: Some(Limit::steady(40)), ..Share::ALONE }, Mono(2_000_000));
         assert_eq!(admitted(3_000_000), 20);
         // A rate of its own is no part of the server's.
         admission.change(Some(Limit::steady(5)), change(), Mono(3_000_000));
-        admission.share(Share { of: 1, others: 1, limit: None }, Mono(3_000_000));
+        admission.share(Share { of: 1, others: 1, limit: None, ..Share::ALONE }, Mono(3_000_000));
         assert_eq!((admitted(4_000_000), admission.view().shared_by), (5, 1));
         admission.change(None, change(), Mono(4_000_000));
         assert_eq!(admitted(5_000_000), 100);

@@ -153,7 +153,12 @@ pub struct Config {
     pub guests_per_minute: u32,
     pub streams_per_user: u32,
     pub streams_per_address: u32,
+    /// Those of them that are long-polls and wait.
+    pub polls_per_user: u32,
+    pub polls_per_address: u32,
     /// Streams of this server, and of one room of it; `None`: unlimited.
+    /// Resident memory of each process.
+    pub memory_bytes: Option<u64>,
     pub connections_max: Option<u32>,
     pub connections_per_room_max: Option<u32>,
     pub exempt: Vec<Network>,
@@ -360,6 +365,19 @@ const KEYS: &[Key] = &[
         Takes::Number,
         "64",
         "Streams of one IPv4 address or IPv6 /64 over all transports.",
+    ),
+    key("limits.polls_per_user", Takes::Number, "2", "Long-polls of one user that wait at a time."),
+    key(
+        "limits.polls_per_address",
+        Takes::Number,
+        "32",
+        "Long-polls of one IPv4 address or IPv6 /64 that wait at a time.",
+    ),
+    key(
+        "limits.memory_bytes",
+        Takes::Number,
+        "",
+        "Resident memory of each process: near it comments are shed, then new streams and comments refused. The limits of control groups count beside it.",
     ),
     key(
         "limits.connections_max",
@@ -657,6 +675,11 @@ impl Reader {
             guests_per_minute: self.number("limits.guests_per_minute", 1, 1_000_000) as u32,
             streams_per_user: self.number("limits.streams_per_user", 1, 1_000_000) as u32,
             streams_per_address: self.number("limits.streams_per_address", 1, 1_000_000) as u32,
+            polls_per_user: self.number("limits.polls_per_user", 1, 1_000_000) as u32,
+            polls_per_address: self.number("limits.polls_per_address", 1, 1_000_000) as u32,
+            memory_bytes: self
+                .value("limits.memory_bytes")
+                .map(|_| self.number("limits.memory_bytes", 1, u64::MAX >> 1)),
             connections_max: self.given_number("limits.connections_max", 1, u32::MAX),
             connections_per_room_max: self.given_number("limits.connections_per_room_max", 1, u32::MAX),
             exempt: self.each("limits.exempt", "is not a network such as 10.0.0.0/8", Network::parse),

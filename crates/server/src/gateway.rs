@@ -15,6 +15,7 @@ mod counters;
 mod echo;
 pub mod frames;
 mod full;
+mod holders;
 mod http2;
 mod meter;
 mod ops;
@@ -58,12 +59,14 @@ use crate::edge::{Listen, Serves};
 use crate::kernel;
 use crate::link::{ControlHandle, Delay, RoomInfo, ShardHandle, Tallies, ToWorker, Workers};
 use crate::metrics::Metrics;
+use holders::Holders;
 use parts::Cap;
 use polls::Polls;
 use streams::StreamTable;
 use worker::Worker;
 
 pub use full::sockets_max;
+pub use holders::Limits as PollLimits;
 pub use streams::Limits as StreamLimits;
 
 /// What a gateway is told at its start.
@@ -79,6 +82,7 @@ pub struct Settings {
     /// Refuse a `Host` that is not loopback.
     pub development: bool,
     pub stream_limits: StreamLimits,
+    pub poll_limits: PollLimits,
     /// Addresses without a limit; loopback never has one.
     pub exempt: Vec<Network>,
     /// Whose word on the client's address is taken.
@@ -127,6 +131,7 @@ struct Shared {
     admission: Arc<Admission>,
     streams: StreamTable,
     polls: Polls,
+    holders: Holders,
     spare: full::Spare,
     /// The conformance route exists.
     echo: bool,
@@ -137,6 +142,7 @@ impl Shared {
         Shared {
             streams: StreamTable::new(settings.stream_limits),
             polls: Polls::new(),
+            holders: Holders::new(settings.poll_limits),
             spare: full::Spare::new(),
             echo: echo::is_asked_for(),
             shard: deps.shard,

@@ -51,8 +51,17 @@ pub struct Taken {
     /// User and system, since its start.
     pub cpu_micros: u64,
     pub resident_bytes: u64,
+    /// Thousandths used of the memory limit that is nearest; 0 where there is none. Known to `memory.rs`.
+    pub memory_permille: u64,
     pub descriptors: u64,
     pub descriptors_max: u64,
+}
+
+/// Resident memory alone, which is cheap to ask for. `None`: the kernel does not tell.
+pub fn resident_bytes() -> Option<u64> {
+    // Size, resident and more, in pages (proc(5)).
+    let pages = fs::read_to_string("/proc/self/statm").ok()?.split(' ').nth(1)?.parse::<u64>().ok()?;
+    Some(pages.saturating_mul(rustix::param::page_size() as u64))
 }
 
 pub fn taken() -> Taken {
@@ -178,6 +187,8 @@ mod tests {
         assert_eq!((read.cpu_micros, read.resident_bytes), (3_000_000, 321 * 4_096));
         assert_eq!(taken_from("", 100, 4_096), Taken::default());
         let own = taken();
+        let resident = super::resident_bytes().unwrap();
+        assert!(resident > own.resident_bytes / 2 && resident < own.resident_bytes * 2, "{resident}");
         assert!(
             own.resident_bytes > 1 << 20 && own.descriptors > 2 && own.descriptors_max > own.descriptors,
             "{own:?}"

@@ -14,6 +14,7 @@ pub mod failpoint;
 pub mod gateway;
 pub mod kernel;
 pub mod link;
+pub mod memory;
 pub mod metrics;
 pub mod moderation;
 pub mod process;

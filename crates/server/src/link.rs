@@ -388,6 +388,8 @@ pub enum ToWorker {
     EndLine {
         line: u64,
     },
+    /// From its own process: whether the port is left to other processes may have changed.
+    Port,
     /// Close every viewer with 4112, the client's wait drawn from the delay; accept nothing new.
     Drain(Delay),
     Stop,
@@ -728,6 +730,8 @@ pub const UNCOUNTED: [&str; 4] = ["banned", "rate", "room", "kind"];
 pub struct ShardStatus {
     ready: AtomicBool,
     no_space: AtomicBool,
+    /// This process has no memory for more comments.
+    short: AtomicBool,
     head: AtomicU64,
     epoch: AtomicU64,
     accepted: AtomicU64,
@@ -771,6 +775,7 @@ impl ShardStatus {
             not_highest: AtomicU64::new(0),
             ready: AtomicBool::new(false),
             no_space: AtomicBool::new(false),
+            short: AtomicBool::new(false),
             head: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
@@ -932,6 +937,15 @@ impl ShardStatus {
     pub fn set_ready(&self, ready: bool) {
         self.ready.store(ready, Ordering::Release);
     }
+    /// Comments are refused for want of memory in this process; all else goes on.
+    pub fn is_short(&self) -> bool {
+        self.short.load(Ordering::Acquire)
+    }
+
+    pub fn set_short(&self, short: bool) {
+        self.short.store(short, Ordering::Release);
+    }
+
     pub fn set_no_space(&self, no_space: bool) {
         self.no_space.store(no_space, Ordering::Release);
     }
@@ -1002,6 +1016,8 @@ pub struct ShardEnds {
 
 /// What a full shard tells a client. Source: docs/protocol.md, retry rule; half a second is the most the queue may hold.
 pub const OVERLOADED: Delay = Delay { retry_after: Duration::from_millis(500), spread: Duration::from_millis(1_000) };
+/// Memory is looked at once a second, and is not there again at once.
+const SHORT: Delay = Delay { retry_after: Duration::from_secs(5), spread: Duration::from_secs(10) };
 
 impl ShardHandle {
     pub fn new() -> (ShardHandle, ShardEnds) {
@@ -1059,6 +1075,14 @@ impl ShardHandle {
         }
     }
 
+    /// Whether this process has places for viewers has changed. In the shard's own process nobody else has any.
+    pub fn say_places(&self) {
+        match &self.way {
+            Way::Here { .. } => {}
+            Way::There(hub) => hub.say_places(),
+        }
+    }
+
     /// The last viewer left. Batches already on their way may still come.
     pub fn unsubscribe(&self, worker: WorkerId, room: RoomId) {
         match &self.way {
@@ -1104,6 +1128,9 @@ impl ShardHandle {
     /// Asks for a change. The answer comes as [`ToWorker::Answer`] or by the oneshot, after its commit.
     /// Errors: the lane is full; nothing was or will be done.
     pub fn command(&self, reply: ReplyTo, command: Command) -> Result<(), Overloaded> {
+        if self.status.is_short() && matches!(command, Command::Publish(_)) {
+            return Err(Overloaded(SHORT));
+        }
         match &self.way {
             Way::Here { owner, .. } => owner.send_command(reply, command),
             Way::There(hub) => hub.command(reply, command),
@@ -1498,6 +1525,14 @@ impl Workers {
             },
             (None, Some(hub)) => hub.pass(To::Worker(worker), item),
             (None, None) => Err(Full(item)),
+        }
+    }
+
+    /// Every worker of this process looks whether the port is left to other processes.
+    pub fn look_at_port(&self) {
+        for worker in self.ids() {
+            // One whose mailbox is full looks by itself, once a second.
+            let _ = self.send(worker, ToWorker::Port);
         }
     }
 

@@ -78,10 +78,14 @@ pub enum Refused {
     Cost,
     /// The process has no descriptor for it.
     Sockets,
+    /// Long-polls of a user or an address that wait.
+    Polls,
+    /// There is hardly any memory.
+    Memory,
 }
 
 impl Refused {
-    pub const ALL: [Refused; 9] = [
+    pub const ALL: [Refused; 11] = [
         Refused::Rate,
         Refused::Closed,
         Refused::Drain,
@@ -91,6 +95,8 @@ impl Refused {
         Refused::Room,
         Refused::Cost,
         Refused::Sockets,
+        Refused::Polls,
+        Refused::Memory,
     ];
 
     pub fn name(self) -> &'static str {
@@ -104,6 +110,8 @@ impl Refused {
             Refused::Room => "room",
             Refused::Cost => "cost",
             Refused::Sockets => "sockets",
+            Refused::Polls => "polls",
+            Refused::Memory => "memory",
         }
     }
 }
@@ -266,6 +274,10 @@ pub struct Metrics {
     /// Those of them that speak HTTP/2, and the streams on those.
     pub http2_connections: AtomicI64,
     pub http2_streams: AtomicI64,
+    /// Workers whose listeners are closed because other processes take whoever comes.
+    pub ports_left: AtomicI64,
+    /// Whether the process gives up comments for want of memory, and whether it refuses streams and comments; 1 for yes.
+    pub memory_short: [AtomicI64; 2],
     /// HTTP/2 connections ended because their peer asked for more than it may.
     pub http2_calmed: AtomicU64,
     /// Whether the shedder takes, an operator's order does, and an operator has said that it may; 1 for yes.
@@ -405,7 +417,7 @@ impl Metrics {
 }
 
 /// How many of [`Metrics::numbers`] do not only grow.
-const GAUGES: usize = 3 + 3 + 3;
+const GAUGES: usize = 4 + 3 + 3 + 2;
 
 impl Metrics {
     /// Every number in a fixed order, the gauges first, so that processes can be added up. A gauge below zero is its two's
@@ -441,6 +453,8 @@ impl Metrics {
             accept_failed,
             http2_connections,
             http2_streams,
+            ports_left,
+            memory_short,
             http2_calmed,
             handshakes,
             handshakes_failed,
@@ -481,8 +495,8 @@ impl Metrics {
             delivery,
             banner_delivery,
         } = self;
-        [connections, http2_connections, http2_streams].into_iter().for_each(&mut *gauge);
-        streams.iter().chain(shedding).for_each(gauge);
+        [connections, http2_connections, http2_streams, ports_left].into_iter().for_each(&mut *gauge);
+        streams.iter().chain(shedding).chain(memory_short).for_each(gauge);
         let single = [
             accepted,
             accept_failed,

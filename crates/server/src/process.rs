@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use grandstand_core::places;
 use grandstand_store::sqlite::{DataDir, DataDirFault, Durability as StoreDurability};
 use tokio::sync::mpsc;
 
@@ -28,6 +29,7 @@ use crate::gateway::{self, Gateway};
 use crate::link::host::{self, Host};
 use crate::link::hub;
 use crate::link::{ControlHandle, Delay, PROCESSES_MAX, ShardHandle, Tallies, WORKERS_A_PROCESS_MAX, Workers};
+use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::moderation;
 use crate::shard::{self, ShardConfig, ShardJoin, Stores};
@@ -175,7 +177,9 @@ impl Basis {
             tickets: Arc::new(tickets.with_board(board)),
             metrics,
             tallies,
-            admission: Arc::new(Admission::new(config.admission, clock::mono())),
+            admission: Arc::new(
+                Admission::new(config.admission, clock::mono()).with_memory(Memory::new(config.memory_bytes)),
+            ),
             places: Arc::new(places),
             config: Arc::new(config),
         })
@@ -217,6 +221,7 @@ impl Basis {
                 total: config.connections_max,
                 per_room: config.connections_per_room_max,
             },
+            poll_limits: gateway::PollLimits { per_user: config.polls_per_user, per_address: config.polls_per_address },
             exempt: config.exempt.clone(),
             trusted_proxies: config.trusted_proxies.clone(),
             places: self.places.clone(),
@@ -319,7 +324,13 @@ fn start_shard(config: Config) -> Result<Running, StartFault> {
     let (shard, join) = open_shard(&config, &tallies, &workers, &rules)?;
     let basis = Basis::new(config, Share::Shard, tallies, shard.status().board().clone())?;
     let (requests, from_gateways) = mpsc::channel(control::REQUESTS_MAX);
-    let deps = host::Deps { shard: shard.clone(), control: requests, tallies: basis.tallies.clone() };
+    let deps = host::Deps {
+        shard: shard.clone(),
+        control: requests,
+        tallies: basis.tallies.clone(),
+        admission: basis.admission.clone(),
+        metrics: basis.metrics.clone(),
+    };
     let control = control::start(
         basis.control(&shard, &workers, Some(host.clone())),
         from_gateways,
@@ -354,7 +365,7 @@ fn start_gateway(mut config: Config, process: u8, of: u8) -> Result<Running, Sta
         return Err(StartFault::Processes);
     }
     // All of them together hold no more than what is configured.
-    config.connections_max = config.connections_max.map(|n| (n / u32::from(of)).max(1));
+    config.connections_max = config.connections_max.map(|n| places::part(n, of.into(), process.into()));
     let (certificates, tls) = read_tls(&config)?;
     let board = Arc::new(Board::default());
     let basis = Basis::new(config, Share::Gateway { process, of }, Tallies::default(), board.clone())?;

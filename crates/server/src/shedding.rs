@@ -3,7 +3,7 @@
 //!
 //! Workers say once a second how late their walks were and how much of their time they used; whichever is first in a new second
 //! asks the rule (`grandstand_core::sampler::shedder`), which decides. Walks read the outcome; while nothing is taken that is one
-//! load. A worker that has not spoken for a while counts for nothing: a missing signal is calm.
+//! load. Where memory is short the same is taken ([`Shedding::press`]). A worker that has not spoken for a while counts for nothing: a missing signal is calm.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -58,13 +58,14 @@ struct State {
     said: BTreeMap<usize, Said>,
     ordered: Option<Override>,
     expected_until: Mono,
+    pressed: bool,
     changed: Option<Change>,
 }
 
 #[derive(Default)]
 pub struct Shedding {
     state: Mutex<State>,
-    /// Something is taken, by the shedder or by an order.
+    /// Something is taken: by the shedder, by an order, or for want of memory.
     takes: AtomicBool,
 }
 
@@ -107,6 +108,14 @@ impl Shedding {
         self.settle(&mut state, now, metrics);
     }
 
+    /// Whether memory is short.
+    pub fn press(&self, pressed: bool, now: Mono, metrics: &Metrics) {
+        let mut state = self.state.lock().expect("no holder of this lock can panic");
+        state.pressed = pressed;
+        state.shedder.press(pressed);
+        self.settle(&mut state, now, metrics);
+    }
+
     /// Errors: `false` when an order would stand for longer than it may; nothing is changed then.
     pub fn order(&self, order: Order, change: Change, now: Mono, metrics: &Metrics) -> bool {
         let mut state = self.state.lock().expect("no holder of this lock can panic");
@@ -136,7 +145,7 @@ impl Shedding {
     fn settle(&self, state: &mut State, now: Mono, metrics: &Metrics) {
         let ordered = state.ordered.is_some_and(|o| o.until > now);
         let engaged = state.shedder.is_engaged();
-        self.takes.store(engaged || ordered, Ordering::Relaxed);
+        self.takes.store(engaged || ordered || state.pressed, Ordering::Relaxed);
         let set = |gauge: &AtomicI64, on: bool| gauge.store(i64::from(on), Ordering::Relaxed);
         let [of_shedder, of_order, of_announcement] = &metrics.shedding;
         set(of_shedder, engaged);
@@ -209,6 +218,18 @@ mod tests {
             run(&shedding, 10, 6, late, busy, &metrics);
             assert_eq!(shedding.cap_milli(5_000, s(16)), cap, "{late} ms, {busy} permille");
         }
+    }
+
+    #[test]
+    fn short_memory_takes_half_until_there_is_some_again() {
+        let (shedding, metrics) = (Shedding::default(), Metrics::new());
+        shedding.press(true, s(1), &metrics);
+        assert_eq!(shedding.cap_milli(5_000, s(1)), 2_500);
+        run(&shedding, 2, 5, 0, 0, &metrics);
+        assert_eq!(shedding.cap_milli(5_000, s(7)), 2_500, "calm workers have no more memory");
+        assert!(!shedding.view(s(7)).engaged);
+        shedding.press(false, s(8), &metrics);
+        assert_eq!(shedding.cap_milli(5_000, s(8)), 5_000);
     }
 
     #[test]

@@ -144,7 +144,7 @@ codes! {
         TooMany = ("too_many", 429, "too many streams, rooms or followed users"),
         HeadTooLarge = ("head_too_large", 431, "the request's head is above 8 KiB or 64 headers"),
         ServerFault = ("server_fault", 500, "the server failed"),
-        Overloaded = ("overloaded", 503, "the writer's queue is full; safe to retry with the same key"),
+        Overloaded = ("overloaded", 503, "the writer's queue is full, or memory is short; safe to retry with the same key"),
         NoSpace = ("no_space", 503, "the store is full; safe to retry with the same key"),
         NotReady = ("not_ready", 503, "the server is starting or stopping; safe to retry with the same key"),
         Unknown = ("outcome_unknown", 503, "it may have happened; retry with the same key alone"),

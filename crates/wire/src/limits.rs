@@ -31,6 +31,8 @@ pub const FOLLOWS_MAX: usize = session::FOLLOWS_MAX;
 pub const LIKES_PER_OP_MAX: u64 = likes::PER_OP_MAX as u64;
 pub const STREAMS_PER_USER: usize = 16;
 pub const STREAMS_PER_ADDRESS: usize = 64;
+pub const POLLS_PER_USER: usize = 2;
+pub const POLLS_PER_ADDRESS: usize = 32;
 
 pub const USER_RATE: u32 = 2;
 pub const USER_BURST: u32 = 40;
@@ -97,6 +99,8 @@ pub fn all() -> Vec<(&'static str, String)> {
         ("followed users of a connection", FOLLOWS_MAX.to_string()),
         ("streams of a user", STREAMS_PER_USER.to_string()),
         ("streams of an IPv4 address or IPv6 /64", STREAMS_PER_ADDRESS.to_string()),
+        ("long-polls of a user that wait", POLLS_PER_USER.to_string()),
+        ("long-polls of an IPv4 address or IPv6 /64 that wait", POLLS_PER_ADDRESS.to_string()),
         ("comments of a user (default)", format!("{USER_RATE}/s, burst {USER_BURST}")),
         (
             "comments of an address at a door, not loopback",

@@ -479,6 +479,8 @@ export const LIMITS: Readonly<Record<string, string>> = {
   'followed users of a connection': '200',
   'streams of a user': '16',
   'streams of an IPv4 address or IPv6 /64': '64',
+  'long-polls of a user that wait': '2',
+  'long-polls of an IPv4 address or IPv6 /64 that wait': '32',
   'comments of a user (default)': '2/s, burst 40',
   'comments of an address at a door, not loopback': '128/s, burst 2560',
   'reports of a user in a room': '1/s, burst 20',

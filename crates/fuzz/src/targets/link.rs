@@ -79,7 +79,7 @@ const TOTALS: Shape = List(&[KIND, U64]);
 const SEEN: Shape = Of(&[U32, U32, One(&[(0, &[Marks]), (1, &[Registers])])]);
 const ORDER: &[Shape] =
     &[One(&[(0, &[Opt(&[U32, U32])]), (1, &[U64]), (2, &[Opt(&[U64, U64]), Opt(&[U64])])]), USER, WORDS, U64];
-const SHARE: &[Shape] = &[U32, U32, Opt(ORDER)];
+const SHARE: &[Shape] = &[U32, U32, Opt(ORDER), U32, Flag];
 const PUBLISH: &[Shape] = &[ROOM, USER, WORDS, List(&[WORDS]), Below(3), Text(Words::ClientMsgId), WORDS, Opt(&[ID])];
 const SETTINGS: &[Shape] = &[
     WORDS,
@@ -185,12 +185,13 @@ const UP: &[Shape] = &[One(&[
     (7, &[CONN, Text(Words::Peer), Text(Words::Method), Text(Words::Target), HEADERS, Bytes]),
     (8, &[CONN]),
     (9, &[CONN]),
-    (10, &[List(&[U64]), Any(56), Any(32), List(&[ROOM, U32, U32, U64, U64, U64, SEEN])]),
+    (10, &[List(&[U64]), Any(56), Any(40), List(&[ROOM, U32, U32, U64, U64, U64, SEEN])]),
     (11, &[WORKER, U64, ROOM, POSITION, POSITION]),
     (12, &[U64, U64, U64, List(&[ROOM, List(&[KIND, List(&[USER, U32])])])]),
     (20, &[ROOM, USER, ID]),
     (50, &[ROOM, USER, ID, WORDS]),
     (32, &[One(&[(0, &[]), (1, &[WORKER])]), One(PEER)]),
+    (60, &[U32, Flag]),
 ])];
 const DOWN: &[Shape] = &[One(&[
     (1, SHARE),

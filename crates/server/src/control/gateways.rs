@@ -239,6 +239,7 @@ impl Control {
             one["shedding"] = told(&shed);
             one["load"] = self.load_of(&linked.metrics);
             one["pid"] = linked.pid.into();
+            one["full"] = linked.full.into();
             one
         };
         host.gateways().into_iter().map(each).collect()

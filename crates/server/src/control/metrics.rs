@@ -337,6 +337,22 @@ fn sockets(control: &Control, page: &mut Page) {
         read(&m.http2_calmed),
     );
     page.one(
+        "grandstand_gateway_ports_left",
+        GAUGE,
+        "workers",
+        "Workers whose listeners are closed: their process is full or being emptied, and others take whoever comes.",
+        gauge(m.ports_left.load(Ordering::Relaxed)),
+    );
+    page.family(
+        "grandstand_memory_short",
+        GAUGE,
+        "processes",
+        "Processes whose memory is short: those that shed comments, and those of them that refuse new streams and comments.",
+    );
+    for (does, n) in ["shed", "refuse"].into_iter().zip(&m.memory_short) {
+        page.line("grandstand_memory_short", &[("does", does)], gauge(n.load(Ordering::Relaxed)));
+    }
+    page.one(
         "grandstand_gateway_connections_accepted_total",
         COUNTER,
         "connections",
@@ -632,7 +648,7 @@ fn times(control: &Control, page: &mut Page) {
 /// What the kernel says of each process of the server. Those with the usual names are of the one that answers, which holds the
 /// log; `process` is 0 for that one and a gateway's number and one for the others, `name` as operators know it.
 fn processes(control: &Control, page: &mut Page) {
-    let own = kernel::taken();
+    let own = Taken { memory_permille: control.deps.admission.memory.permille(), ..kernel::taken() };
     let seconds = |taken: Taken| taken.cpu_micros as f64 / 1e6;
     page.family("process_cpu_seconds_total", COUNTER, "seconds", "CPU time, user and system.");
     page.line("process_cpu_seconds_total", &[], seconds(own));
@@ -654,6 +670,9 @@ fn processes(control: &Control, page: &mut Page) {
     each("grandstand_process_cpu_seconds_total", COUNTER, "seconds", cpu, &seconds);
     let memory = "Resident memory of each process of the server.";
     each("grandstand_process_resident_memory_bytes", GAUGE, "bytes", memory, &|taken| taken.resident_bytes as f64);
+    let ratio =
+        "Memory used of the limit that is nearest, of each process: its own or a control group's. 0 without a limit.";
+    each("grandstand_process_memory_ratio", GAUGE, "ratio", ratio, &|taken| taken.memory_permille as f64 / 1e3);
     let open = "Open descriptors of each process of the server.";
     each("grandstand_process_open_fds", GAUGE, "fds", open, &|taken| taken.descriptors as f64);
     let most = "Descriptors that each process of the server may open.";

@@ -2,10 +2,13 @@
 //!
 //! Descriptors are what a gateway runs out of. A few are kept free: with them, one who comes over the limit is still accepted,
 //! read, and refused in words that its client can read, a handful at a time; the rest queue for that. Other requests are
-//! served, so that an operator can look. Where other processes accept on the same port, the queue is emptied so and the
-//! listener then closes: the kernel deals new connections to the others, instead of one in so many to a process that takes
-//! nobody. It opens again below 95 %. A gateway that an operator empties closes its listener as well, as long as others take
-//! streams.
+//! served, so that an operator can look.
+//!
+//! Where other processes accept on the same port and have places, whatever this one is out of (descriptors, memory, or its part
+//! of `connections_max`), the queue is emptied so and the listener then closes: the kernel deals new connections to the others,
+//! instead of one in so many to a process that takes nobody. It opens again below 95 %, and when the others are full as well:
+//! somebody must say no. The rule is `grandstand_core::places`. A gateway that an operator empties closes its listener as well,
+//! as long as others take streams.
 //!
 //! The last resort is one spare descriptor, for when even those kept free are gone: it is given up, takes one who queues,
 //! answers without reading much, and is had back. One worker at a time may use it. The awkward case is another worker that
@@ -16,9 +19,12 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
+use grandstand_core::admission::RETRY_LEAST;
 use grandstand_core::names::RoomId;
+use grandstand_core::places::Taken;
 use grandstand_wire::codes::CloseCode;
 use grandstand_wire::{event, http};
 use mio::{Interest, Token};
@@ -29,6 +35,7 @@ use super::conn::Kind;
 use super::worker::{FIRST_LISTENER, Worker};
 use super::{Settings, web};
 use crate::kernel;
+use crate::link::Delay;
 use crate::metrics::{Refused, add};
 
 /// Accepted and not yet refused at one time.
@@ -85,39 +92,71 @@ pub(super) fn room(n: u64, settings: &Settings) -> Room {
     }
 }
 
-/// Whether a closed listener opens again: below 95 %.
-pub(super) fn reopens(n: u64, max: u64) -> bool {
-    n * 100 < max * 95
-}
+/// So long a listener that is left answers who queues at it; who comes on and on is the others' then.
+const LEAVING: Duration = Duration::from_millis(250);
+
+/// Who is refused while others have places meets one of them next, and need not wait for anybody to leave.
+pub(super) const PLACES_ELSEWHERE: Delay = Delay { retry_after: RETRY_LEAST, spread: Duration::from_secs(1) };
 
 impl Worker {
     pub(super) fn n_sockets(&self) -> u64 {
         self.shared.metrics.connections.load(Ordering::Relaxed).max(0) as u64
     }
 
-    /// The queue is empty and the process full: where others listen on the port, it is theirs.
-    pub(super) fn close_listeners_if_full(&mut self) {
-        let settings = &self.shared.settings;
-        let full = room(self.n_sockets(), settings) != Room::Free;
-        if !full || !settings.shares_address || self.listeners.is_empty() {
+    /// A place was taken or given back: where others listen on the port, they hear when there are none left, and when there
+    /// are some again.
+    pub(super) fn look_at_places(&mut self) {
+        let shared = &self.shared;
+        if !shared.settings.shares_address {
             return;
         }
-        tracing::warn!(worker = self.id.0, sockets = self.n_sockets(), "full: the listener is closed");
-        self.close_listeners();
+        let sockets = Taken { n: self.n_sockets(), most: shared.settings.sockets_max };
+        let streams = shared.streams.taken().unwrap_or(Taken { n: 0, most: u64::MAX });
+        let memory = Taken { n: shared.admission.memory.refuses().into(), most: 1 };
+        if !shared.admission.look_at_places(&[sockets, streams, memory]) {
+            return;
+        }
+        let full = shared.admission.places().full;
+        tracing::info!(full, sockets = sockets.n, streams = streams.n, "the places of this process");
+        shared.shard.say_places();
+        if !full {
+            shared.workers.look_at_port();
+        }
     }
 
-    /// This gateway is being emptied: where others take streams on the port, who comes back meets one of them. Whoever queues
-    /// here is taken first, and answered.
-    pub(super) fn close_listeners_if_leaving(&mut self) {
-        if !self.is_leaving() || self.listeners.is_empty() {
+    /// Closes the listeners or opens them again, as it is now. Once a second, and when something of it changed.
+    pub(super) fn keep_listeners(&mut self) {
+        self.look_at_places();
+        if self.draining {
+            return;
+        }
+        match self.leaves_port() {
+            true => self.leave_port(),
+            false => {
+                self.leave_by = None;
+                self.reopen_listeners();
+            }
+        }
+    }
+
+    /// Whoever comes is for others to take.
+    fn leaves_port(&self) -> bool {
+        self.shared.admission.leaves_port() || self.is_leaving()
+    }
+
+    /// Whoever queues here is taken first, and answered.
+    fn leave_port(&mut self) {
+        if self.listeners.is_empty() {
             return;
         }
         for idx in 0..self.listeners.len() {
             self.accept(idx);
         }
-        // More than a turn's share queues: they are taken in the next turns, and this is tried again in a second.
-        if self.accept_at.is_none() {
-            tracing::info!(worker = self.id.0, "drained: the listener is closed");
+        let leave_by = *self.leave_by.get_or_insert(self.now + LEAVING);
+        // Where more than a turn's share queues, they are taken in the next turns, and this is done after them.
+        if self.accept_at.is_none() || self.now >= leave_by {
+            self.leave_by = None;
+            tracing::info!(worker = self.id.0, "the listener is closed: others take whoever comes");
             self.close_listeners();
         }
     }
@@ -135,15 +174,11 @@ impl Worker {
             // Closing takes it out of epoll as well.
             let _ = self.registry().deregister(&mut listener);
         }
+        self.shared.metrics.ports_left.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Once a second, and when sockets were given up.
-    pub(super) fn reopen_listeners(&mut self) {
-        if self.shut.is_empty()
-            || self.draining
-            || self.is_leaving()
-            || !reopens(self.n_sockets(), self.shared.settings.sockets_max)
-        {
+    fn reopen_listeners(&mut self) {
+        if self.shut.is_empty() {
             return;
         }
         for (address, serves) in std::mem::take(&mut self.shut) {
@@ -162,6 +197,7 @@ impl Worker {
             }
         }
         if self.shut.is_empty() {
+            self.shared.metrics.ports_left.fetch_sub(1, Ordering::Relaxed);
             tracing::info!(worker = self.id.0, "the listener is open again");
         }
     }
@@ -173,11 +209,32 @@ impl Worker {
         }
         self.shared.metrics.add_refused(Refused::Sockets);
         let delay = self.room_ids.get(room).map(|&idx| self.pause(idx));
+        let delay = if self.shared.admission.leaves_port() { Some(PLACES_ELSEWHERE) } else { delay };
         self.close_with(slot, CloseCode::TooMany, delay);
         // Its whole request was read: nothing unread can turn the end into a reset, and its descriptor is wanted.
         if self.conns.get(slot).is_some_and(|c| c.out.is_empty() && matches!(c.kind, Kind::Lingering { .. })) {
             self.drop_conn(slot);
         }
+        true
+    }
+
+    /// Refuses a new stream while there is hardly any memory. A poll that goes on is none. `false`: it may go on.
+    pub(super) fn refuse_for_memory(&mut self, slot: usize, room: &RoomId) -> bool {
+        let shared = self.shared.clone();
+        if !shared.admission.memory.refuses() {
+            return false;
+        }
+        let now = self.now;
+        let line = self.viewer(slot).and_then(|viewer| viewer.opening.as_ref()?.poll.as_ref()).map(|call| call.line);
+        if line.is_some_and(|line| shared.polls.goes_on(line, now)) {
+            return false;
+        }
+        shared.metrics.add_refused(Refused::Memory);
+        let delay = match shared.admission.leaves_port() {
+            true => Some(PLACES_ELSEWHERE),
+            false => self.room_ids.get(room).map(|&idx| self.full_delay(idx)),
+        };
+        self.close_with(slot, CloseCode::TooMany, delay);
         true
     }
 
@@ -221,12 +278,7 @@ fn refusal() -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use super::{beside, reopens};
-
-    #[test]
-    fn a_listener_opens_again_below_ninety_five_percent() {
-        assert!(!reopens(100, 100) && !reopens(95, 100) && reopens(94, 100) && reopens(0, 1));
-    }
+    use super::beside;
 
     #[test]
     fn a_small_limit_keeps_a_quarter_beside() {

@@ -55,6 +55,8 @@ const POLLS_A_SLICE: usize = 64;
 const LINGER: Duration = Duration::from_secs(30);
 /// All rings of the process: 64 rooms at their own limit. Source: docs/decisions/0005-numbers.md.
 const RINGS_BYTES_MAX: u64 = 256 << 20;
+/// Where memory is short they keep so much less: who needs more of a room's past reads the log.
+const RINGS_SHORT: u64 = 8;
 /// Frames of a wide room are packed when so many viewers share each of its parts, of which there are about as many as winners.
 const SHARED_LEAST: usize = 64 * 8;
 /// Different plans of one walk whose frames are kept: the common place, the few before it, and the resuming ones.
@@ -889,6 +891,7 @@ impl Worker {
         let wall = self.wall;
         let (mut over, mut news, mut measured) = (Vec::new(), Vec::new(), Vec::new());
         let share = RINGS_BYTES_MAX / (self.shared.workers.ids().count().max(1) as u64);
+        let share = if self.shared.admission.memory.sheds() { share / RINGS_SHORT } else { share };
         ring::keep_within(self.rooms.iter_mut().map(|(_, room)| &mut room.ring), share);
         for (idx, room) in &mut self.rooms {
             while let Some((_, upto)) = room.forgets.first().copied().filter(|(due, _)| *due <= now) {

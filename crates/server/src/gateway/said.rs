@@ -266,11 +266,13 @@ impl Worker {
             _ => 503,
         };
         let Some(viewer) = self.viewer(slot) else { return };
-        let Some(opening) = viewer.opening.take() else { return };
+        let Some(mut opening) = viewer.opening.take() else { return };
         let seconds = retry.map_or(1, |(after, _)| http::retry_after(after)).to_string();
         let mut headers = cors(opening.origin.as_deref());
         headers.push(("cache-control", "no-store"));
         headers.push(("retry-after", &seconds));
+        // A connection that stays here would find no place either.
+        opening.keep_alive &= !(code == CloseCode::TooMany && self.shared.admission.leaves_port());
         let answer = web::whole(status, "application/json", json, opening.keep_alive, &headers);
         self.end_call(slot, *opening, answer, false);
     }
@@ -292,11 +294,16 @@ impl Worker {
         let Some(viewer) = self.viewer(slot) else { return };
         let held = std::mem::take(&mut viewer.counted).then(|| std::mem::take(&mut viewer.held));
         let stub = viewer.rare.as_mut().and_then(|rare| rare.stub.take());
+        let line = viewer.rare.as_mut().and_then(|rare| rare.held_line.take());
         if let Some(held) = held {
             self.shared.streams.leave(&held);
+            self.look_at_places();
         }
         if let Some(stub) = stub {
             self.shared.tickets.ended(stub, wall);
+        }
+        if let Some(line) = line {
+            self.shared.holders.leave(line);
         }
     }
 

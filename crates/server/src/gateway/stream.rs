@@ -28,6 +28,7 @@ use grandstand_wire::limits;
 use grandstand_wire::ws::FrameReader;
 
 use super::conn::Kind;
+use super::full::PLACES_ELSEWHERE;
 use super::parts;
 use super::polls::{Heard, Known, Line};
 use super::renewal::session_name;
@@ -269,6 +270,9 @@ impl Worker {
             let delay = self.drain_delay(Some(&room));
             return self.close_with(slot, CloseCode::Drain, Some(delay));
         }
+        if self.refuse_for_memory(slot, &room) {
+            return;
+        }
         if self.away || !self.shared.shard.status().ready() {
             return self.refuse_unready(slot, &room);
         }
@@ -410,10 +414,14 @@ impl Worker {
                     streams::Full::Address => metrics::Refused::Address,
                     streams::Full::Total => metrics::Refused::Connections,
                     streams::Full::Room => metrics::Refused::Room,
+                    streams::Full::Polls => metrics::Refused::Polls,
                 });
                 // Who has too many itself is nobody's crowd.
-                let crowd = matches!(full, streams::Full::Total | streams::Full::Room);
-                let delay = crowd.then(|| self.full_delay(idx));
+                let delay = match full {
+                    streams::Full::Total if self.shared.admission.leaves_port() => Some(PLACES_ELSEWHERE),
+                    streams::Full::Total | streams::Full::Room => Some(self.full_delay(idx)),
+                    streams::Full::User | streams::Full::Address | streams::Full::Polls => None,
+                };
                 return self.close_with(slot, CloseCode::TooMany, delay);
             }
             if !affords {
@@ -525,11 +533,25 @@ impl Worker {
         let backend = who.is_some_and(|w| w.is_backend());
         let user = who.filter(|_| !backend).map(|w| w.user.clone());
         let address = (!exempt && !backend).then_some(client);
+        let line = viewer.opening.as_ref().and_then(|o| o.poll.as_ref()).map(|call| call.line);
+        let line = line.filter(|_| user.is_some() || address.is_some());
         // Who has no limit at all takes no memory for one.
         if backend || (user.is_none() && address.is_none() && !self.shared.streams.counts_all()) {
             return Ok(());
         }
-        let held = self.shared.streams.enter(user.as_ref(), address, &self.rooms[idx].tally)?;
+        let entered = self.shared.streams.enter(user.as_ref(), address, &self.rooms[idx].tally);
+        self.look_at_places();
+        let held = entered?;
+        if let Some(line) = line {
+            if let Err(full) = self.shared.holders.enter(line, user.as_ref(), address) {
+                self.shared.streams.leave(&held);
+                self.look_at_places();
+                return Err(full);
+            }
+            if let Some(viewer) = self.viewer(slot) {
+                viewer.rare().held_line = Some(line);
+            }
+        }
         if let Some(viewer) = self.viewer(slot) {
             (viewer.counted, viewer.held) = (true, held);
         }

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use grandstand_core::names::UserId;
+use grandstand_core::places::Taken;
 
 use crate::link::RoomTally;
 
@@ -43,6 +44,8 @@ pub enum Full {
     Total,
     /// `connections_per_room_max`.
     Room,
+    /// Long-polls that wait, of a user or an address.
+    Polls,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +67,7 @@ pub struct Held {
 
 /// Whose counter it is: the two halves of a hash, so that an entry with its counter takes twelve bytes and not sixteen.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Key {
+pub(super) struct Key {
     high: u32,
     low: NonZeroU32,
 }
@@ -78,7 +81,7 @@ pub struct StreamTable {
 }
 
 #[derive(Default)]
-struct Counters([Mutex<HashMap<Key, u32>>; SHARDS]);
+pub(super) struct Counters([Mutex<HashMap<Key, u32>>; SHARDS]);
 
 impl StreamTable {
     pub fn new(limits: Limits) -> StreamTable {
@@ -124,6 +127,11 @@ impl StreamTable {
         Ok(())
     }
 
+    /// What is taken of `connections_max`, where there is one.
+    pub fn taken(&self) -> Option<Taken> {
+        Some(Taken { n: self.total.load(Ordering::Relaxed).into(), most: self.limits.total?.into() })
+    }
+
     /// Whether [`StreamTable::enter`] would hold anything of a stream without user and address.
     pub fn counts_all(&self) -> bool {
         self.limits.total.is_some() || self.limits.per_room.is_some()
@@ -153,14 +161,14 @@ impl StreamTable {
 }
 
 impl Key {
-    fn of(hash: u64) -> Key {
+    pub fn of(hash: u64) -> Key {
         Key { high: (hash >> 32) as u32, low: NonZeroU32::new(hash as u32).unwrap_or(NonZeroU32::MIN) }
     }
 }
 
 impl Counters {
     /// Errors: `None` at the limit.
-    fn add(&self, key: Key, limit: u32) -> Option<()> {
+    pub fn add(&self, key: Key, limit: u32) -> Option<()> {
         let mut counts = self.shard(key);
         let n = counts.entry(key).or_default();
         let fits = *n < limit;
@@ -168,7 +176,7 @@ impl Counters {
         fits.then_some(())
     }
 
-    fn remove(&self, key: Key) {
+    pub fn remove(&self, key: Key) {
         let mut counts = self.shard(key);
         if let Some(n) = counts.get_mut(&key) {
             *n -= 1;

@@ -27,6 +27,7 @@ mod banners;
 mod deflate;
 mod full;
 mod half_open;
+mod holders;
 mod lanes;
 mod parts;
 mod refill;
@@ -230,6 +231,7 @@ fn stage_full(
         origins: vec![crate::auth::door::Origin::parse("https://listed.example").unwrap()],
         development: true,
         stream_limits,
+        poll_limits: super::PollLimits { per_user: 2, per_address: 3 },
         exempt: vec![],
         deflate,
         tls: None,

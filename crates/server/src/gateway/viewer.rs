@@ -75,6 +75,8 @@ pub struct Rare {
     /// Said before the room's facts were here; asked when they are.
     pub early: Vec<(RoomId, op::Publish)>,
     pub stub: Option<StubId>,
+    /// Of a long-poll: the line that counts against its user's and its address's polls.
+    pub held_line: Option<Line>,
     /// Of an anonymous viewer that resumes, until it has a place.
     pub first_session: Option<ViewerKey>,
     pub taste: Option<Box<Taste>>,

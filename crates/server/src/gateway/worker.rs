@@ -133,6 +133,8 @@ pub(super) struct Worker {
     stop_at: Option<Mono>,
     housekeeping_at: Mono,
     pub(super) accept_at: Option<Mono>,
+    /// Until then who queues at a listener that is left is answered.
+    pub(super) leave_by: Option<Mono>,
     /// When a failed accept was logged last.
     accept_said: Mono,
     /// Steps of handshakes that this turn may still make.
@@ -207,6 +209,7 @@ impl Worker {
             stop_at: None,
             housekeeping_at: now,
             accept_at: None,
+            leave_by: None,
             accept_said: Mono(0),
             handshakes: HANDSHAKES_A_TURN,
             late: Duration::ZERO,
@@ -315,7 +318,7 @@ impl Worker {
             }
             let (mut stream, peer) = match listener.accept() {
                 Ok(accepted) => accepted,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return self.close_listeners_if_full(),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return self.look_at_places(),
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => continue,
                 Err(e) if full::is_out_of_descriptors(&e) && self.refuse_by_spare(idx) => continue,
                 Err(e) => {
@@ -672,11 +675,14 @@ impl Worker {
             for idx in 0..self.listeners.len() {
                 self.accept(idx);
             }
+            // One that leaves had a queue to answer first.
+            if self.leave_by.is_some() {
+                self.keep_listeners();
+            }
         }
         if self.now >= self.housekeeping_at {
             self.housekeeping_at = self.now + HOUSEKEEPING;
-            self.reopen_listeners();
-            self.close_listeners_if_leaving();
+            self.keep_listeners();
             self.say_load();
             self.keep_refills();
             self.keep_rooms();
@@ -699,6 +705,7 @@ impl Worker {
         let busy = self.own_time.get_or_insert_with(|| OwnTime::new(now)).permille(now);
         let Shared { admission, metrics, .. } = &*self.shared;
         admission.shedding.say(usize::from(self.id.number()), late, busy, now, metrics);
+        admission.look_at_memory(self.shared.shard.status(), metrics, now);
     }
 
     fn on_timer(&mut self, slot: usize) {
@@ -769,6 +776,7 @@ impl Worker {
                 self.guarded(slot, |w| w.answer_renewal(slot, request, taken));
             }
             ToWorker::EndLine { line } => self.end_line(line),
+            ToWorker::Port => self.keep_listeners(),
             ToWorker::EndPoll { conn } if self.is_here(conn) => {
                 let slot = conn.slot as usize;
                 self.guarded(slot, |w| w.end_poll(slot));

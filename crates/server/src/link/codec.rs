@@ -21,6 +21,7 @@ use grandstand_core::likes::{Frame, RoomLikes, Round, Totals};
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::owner::answer::{Answer, Fate};
 use grandstand_core::owner::command::{Author, Publish, React, ReportIn, Standing};
+use grandstand_core::places;
 use grandstand_core::record::{Audience, Lane, Policy, RetractTarget, Room, RoomState};
 use grandstand_core::regions::Region;
 use grandstand_core::reject::{Code, Reject};
@@ -44,7 +45,7 @@ use crate::kernel::Taken;
 use crate::shedding;
 
 /// Grows with every change of what follows.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 /// The longest frame: the largest answer of control and room for its head.
 pub const FRAME_MAX: usize = 16 << 20;
 /// A round of likes of the longest names, each entry in a room of its own, is one frame.
@@ -109,6 +110,8 @@ pub enum Up {
     Report(Report),
     /// What came in likes since the last round, all rooms, numbered by the process.
     Likes(Frame),
+    /// Whether the process has places for more viewers: at once when it changes.
+    Places(places::Word),
 }
 
 #[derive(Clone, Debug)]
@@ -220,6 +223,8 @@ pub struct Share {
     pub others: u32,
     /// The last change of the rate they share. `None`: it is the configured one.
     pub whole: Option<Order>,
+    /// Whether it leaves the port to them.
+    pub port: places::Answer,
 }
 
 /// What an operator asked of a gateway.
@@ -345,8 +350,8 @@ pub fn write_up(up: &Up, out: &mut Vec<u8>) -> Result<(), Fault> {
             for n in report.link.all() {
                 w.u64(n);
             }
-            let Taken { cpu_micros, resident_bytes, descriptors, descriptors_max } = report.taken;
-            for n in [cpu_micros, resident_bytes, descriptors, descriptors_max] {
+            let Taken { cpu_micros, resident_bytes, memory_permille, descriptors, descriptors_max } = report.taken;
+            for n in [cpu_micros, resident_bytes, memory_permille, descriptors, descriptors_max] {
                 w.u64(n);
             }
             w.list(&report.rooms, |w, room| {
@@ -388,6 +393,11 @@ pub fn write_up(up: &Up, out: &mut Vec<u8>) -> Result<(), Fault> {
         Up::Pass { to, mail } => {
             w.u8(32);
             w.pass(*to, mail);
+        }
+        Up::Places(word) => {
+            w.u8(60);
+            w.u32(word.number);
+            w.flag(word.full);
         }
     })
 }
@@ -447,6 +457,7 @@ pub fn read_up(bytes: &[u8]) -> Result<Up, Fault> {
             taken: Taken {
                 cpu_micros: r.u64()?,
                 resident_bytes: r.u64()?,
+                memory_permille: r.u64()?,
                 descriptors: r.u64()?,
                 descriptors_max: r.u64()?,
             },
@@ -485,6 +496,7 @@ pub fn read_up(bytes: &[u8]) -> Result<Up, Fault> {
             let (to, mail) = r.pass()?;
             Up::Pass { to, mail }
         }
+        60 => Up::Places(places::Word { number: r.u32()?, full: r.flag()? }),
         _ => return Err(Fault::Field),
     };
     r.end().map(|()| up)
@@ -871,7 +883,12 @@ impl Writer<'_> {
                 self.u64(upto.value());
             }
             ToWorker::Renew { .. } | ToWorker::Renewed { .. } | ToWorker::EndLine { .. } => self.peer(mail),
-            ToWorker::Away | ToWorker::Back | ToWorker::EndPoll { .. } | ToWorker::Drain(_) | ToWorker::Stop => {
+            ToWorker::Away
+            | ToWorker::Back
+            | ToWorker::EndPoll { .. }
+            | ToWorker::Port
+            | ToWorker::Drain(_)
+            | ToWorker::Stop => {
                 unreachable!("what a process says to itself does not cross the link")
             }
         }

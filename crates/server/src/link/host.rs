@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use grandstand_core::names::RoomId;
 use grandstand_core::owner::answer::Answer;
 use grandstand_core::owner::command::Command;
+use grandstand_core::places;
 use grandstand_core::record::Lane;
 use grandstand_core::reject::{Code, Reject};
 use grandstand_core::time::Mono;
@@ -35,6 +36,8 @@ use super::{
     AskFate, ConnKey, Full, HttpFlow, HttpPart, HttpRequest, PROCESSES_MAX, Piece, ReadRefused, ReplyTo, Seen, Served,
     ShardHandle, Tallies, ToWorker, WORKERS_A_PROCESS_MAX, WorkerId,
 };
+use crate::admission::Admission;
+use crate::clock;
 use crate::kernel::Taken;
 use crate::metrics::Metrics;
 
@@ -144,6 +147,8 @@ pub struct Gateway {
     /// As of its last report.
     pub metrics: Metrics,
     pub taken: Taken,
+    /// It has no place for one more viewer.
+    pub full: bool,
     /// The last thing an operator asked of it, and when.
     pub order: Option<(Order, Mono)>,
     /// The same of shedding, which stands beside it.
@@ -165,6 +170,7 @@ pub struct Link {
     gone: AtomicBool,
     flows: Mutex<HashMap<ConnKey, Arc<HttpFlow>>>,
     reported: Mutex<Reported>,
+    places: Mutex<places::Word>,
 }
 
 #[derive(Default)]
@@ -192,6 +198,18 @@ pub struct Deps {
     pub shard: ShardHandle,
     pub control: tokio::sync::mpsc::Sender<HttpRequest>,
     pub tallies: Tallies,
+    /// Of this process: there is no worker here that looks at its memory.
+    pub admission: Arc<Admission>,
+    pub metrics: Arc<Metrics>,
+}
+
+#[cfg(test)]
+impl Deps {
+    /// Without limits.
+    pub fn alone(shard: ShardHandle, control: tokio::sync::mpsc::Sender<HttpRequest>, tallies: Tallies) -> Deps {
+        let admission = Arc::new(Admission::new(None, clock::mono()));
+        Deps { shard, control, tallies, admission, metrics: Arc::new(Metrics::new()) }
+    }
 }
 
 /// The running end.
@@ -307,6 +325,7 @@ impl Host {
         while !stop.load(Ordering::Acquire) {
             thread::park_timeout(BEAT);
             n_beats += 1;
+            deps.admission.look_at_memory(deps.shard.status(), &deps.metrics, clock::mono());
             let links = self.all();
             if self.went.swap(false, Ordering::AcqRel) || n_beats.is_multiple_of(4) {
                 self.share_rooms(&links, &deps.tallies);
@@ -402,6 +421,7 @@ impl Host {
             gone: AtomicBool::new(false),
             flows: Mutex::default(),
             reported: Mutex::new(reported),
+            places: Mutex::default(),
         });
         let writer = (self.clone(), link.clone(), writers);
         thread::Builder::new().name("link-writer".to_owned()).spawn(move || {
@@ -489,6 +509,10 @@ impl Host {
             Up::Likes(frame) if !link.gone.load(Ordering::Acquire) => deps.shard.take_likes(link.home(), frame),
             Up::Likes(_) => {}
             Up::Pass { to, mail } => self.pass(link, to, mail),
+            Up::Places(word) => {
+                *link.places.lock().expect("no holder of this lock can panic") = word;
+                self.share_out();
+            }
             Up::Report(report) => {
                 let mut reported = link.reported();
                 // After its end it is counted as it was then.
@@ -588,7 +612,9 @@ impl Host {
             let reported = link.reported();
             let metrics = Metrics::of_numbers(&reported.report.numbers);
             let taken = reported.report.taken;
-            Gateway { process, pid, metrics, taken, order: order(Asked::Streams), shedding: order(Asked::Shedding) }
+            let full = link.places().full;
+            let (order, shedding) = (order(Asked::Streams), order(Asked::Shedding));
+            Gateway { process, pid, metrics, taken, full, order, shedding }
         };
         links.into_iter().map(gateway).collect()
     }
@@ -737,6 +763,11 @@ impl Link {
 
     pub(super) fn hello(&self) -> &Hello {
         &self.hello
+    }
+
+    /// What the process said of its places last.
+    pub(super) fn places(&self) -> places::Word {
+        *self.places.lock().expect("no holder of this lock can panic")
     }
 
     /// The first worker of the process.
@@ -908,7 +939,7 @@ mod tests {
         let (shard, _ends) = ShardHandle::new();
         let (control, _) = tokio::sync::mpsc::channel(1);
         let (host, tallies) = (Host::new(), Tallies::default());
-        let _running = start(host.clone(), folder, Deps { shard, control, tallies: tallies.clone() }).unwrap();
+        let _running = start(host.clone(), folder, Deps::alone(shard, control, tallies.clone())).unwrap();
         Stage { host, tallies, _ends, _running }
     }
 

@@ -40,7 +40,7 @@ use crate::admission::{self, Admission};
 use crate::auth::board::Board;
 use crate::auth::door::{self, Origin};
 use crate::clock;
-use crate::kernel;
+use crate::kernel::{self, Taken};
 use crate::metrics::{Metrics, add};
 
 /// What may wait to be written: past it, what is asked is refused.
@@ -264,6 +264,13 @@ impl Hub {
         self.write(&mut self.state(), &Up::AskFate(asked));
     }
 
+    /// The last word is what is said, whichever of several that change it comes here first.
+    pub fn say_places(&self) {
+        let mut state = self.state();
+        let word = self.admission.places();
+        self.write(&mut state, &Up::Places(word));
+    }
+
     pub fn unsubscribe(&self, worker: WorkerId, room: &RoomId) {
         let mut state = self.state();
         let Some(watches) = state.rooms.get_mut(room) else { return };
@@ -392,6 +399,8 @@ impl Hub {
             for frame in unsettled {
                 self.write(&mut state, &Up::Likes(frame));
             }
+            let word = self.admission.places();
+            self.write(&mut state, &Up::Places(word));
         }
         // Nothing was ever asked of it before its workers were told of an earlier one's end.
         if self.joined.load(Ordering::Relaxed) > 1 {
@@ -488,7 +497,7 @@ impl Hub {
                 undelivered: self.status.undelivered(),
                 dropped: self.status.dropped(),
             },
-            taken: kernel::taken(),
+            taken: Taken { memory_permille: self.admission.memory.permille(), ..kernel::taken() },
             rooms: reporter.changed(&self.tallies),
         }
     }
@@ -496,6 +505,9 @@ impl Hub {
     /// The link is gone: everyone who waits for something of it is told.
     fn lost(&self) {
         self.status.set_ready(false);
+        // Nobody says any more whether there are others: whoever comes is told here that the server is not ready.
+        self.admission.alone();
+        self.workers.look_at_port();
         let requests = {
             let mut state = self.state();
             state.up = false;
@@ -527,7 +539,8 @@ impl Hub {
 
     /// What a share says to this gateway; the order in it is kept.
     fn taken(&self, share: Share) -> admission::Share {
-        let taken = admission::Share { of: share.of, others: share.others, limit: share.limit() };
+        let limit = share.limit();
+        let taken = admission::Share { of: share.of, others: share.others, limit, port: share.port };
         self.orders.lock().expect("no holder of this lock can panic").1 = share.whole;
         taken
     }
@@ -536,7 +549,13 @@ impl Hub {
         match down {
             // Said once, at the start.
             Down::Welcome(_) | Down::Refused(_) => {}
-            Down::Share(share) => self.admission.share(self.taken(share), clock::mono()),
+            Down::Share(share) => {
+                let left = self.admission.leaves_port();
+                self.admission.share(self.taken(share), clock::mono());
+                if self.admission.leaves_port() != left {
+                    self.workers.look_at_port();
+                }
+            }
             Down::Status(status) => {
                 self.give_site(&mut self.state());
                 self.status.set_durability(status.durability);

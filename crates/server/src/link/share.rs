@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use grandstand_core::admission::Limit;
+use grandstand_core::places;
 use grandstand_core::time::Mono;
 
 use super::codec::{Down, Hello, Order, Ordered, Share};
@@ -65,6 +66,16 @@ impl Orders {
         }
     }
 
+    /// Whether whoever comes may be let in: it is neither being emptied nor told to take nobody.
+    fn takes_streams(&self, hello: &Hello) -> bool {
+        let own = match self.of(Asked::Streams, hello).map(|(order, _)| order.what) {
+            Some(Ordered::Drain(_)) => return false,
+            Some(Ordered::Admission(limit)) => limit,
+            None | Some(Ordered::Shedding(_)) => None,
+        };
+        own.is_none_or(|limit| limit.per_second > 0)
+    }
+
     fn stands(&self, hello: &Hello) -> Stands {
         match self.of(Asked::Streams, hello).map(|(order, _)| order.what) {
             None | Some(Ordered::Admission(None) | Ordered::Shedding(_)) => Stands::Shares,
@@ -92,7 +103,7 @@ impl Host {
         });
     }
 
-    /// Tells every gateway its share of the rate.
+    /// Tells every gateway its share of the rate, and whether it leaves the port to others.
     pub(super) fn share_out(&self) {
         let links = self.all();
         tell(&links, &self.orders(), |_, share| Down::Share(share));
@@ -150,9 +161,10 @@ fn n_that(links: &[Arc<Link>], orders: &Orders, holds: impl Fn(Stands) -> bool) 
 fn tell(links: &[Arc<Link>], orders: &Orders, word: impl Fn(&Arc<Link>, Share) -> Down) {
     let of = n_that(links, orders, |stands| stands == Stands::Shares).max(1);
     let open = n_that(links, orders, |stands| stands != Stands::Leaves);
-    for link in links {
+    let places: Vec<_> = links.iter().map(|link| (link.places(), orders.takes_streams(link.hello()))).collect();
+    for (link, port) in links.iter().zip(places::answers(&places)) {
         let itself = u32::from(orders.stands(link.hello()) != Stands::Leaves);
-        let share = Share { of, others: open - itself, whole: orders.whole.clone() };
+        let share = Share { of, others: open - itself, whole: orders.whole.clone(), port };
         // A link that has no place for a word is about to be given up.
         let _ = link.put(word(link, share));
     }
@@ -177,6 +189,7 @@ mod tests {
 
     use grandstand_core::admission::Limit;
     use grandstand_core::names::UserId;
+    use grandstand_core::places::{Answer, Word};
     use grandstand_core::time::Wall;
 
     use super::super::codec::{self, Down, Frames, Hello, Order, Ordered, Up};
@@ -196,7 +209,7 @@ mod tests {
         let (shard, _ends) = ShardHandle::new();
         let (control, _) = tokio::sync::mpsc::channel(1);
         let host = Host::new();
-        let deps = Deps { shard, control, tallies: Tallies::default() };
+        let deps = Deps::alone(shard, control, Tallies::default());
         let _running = host::start(host.clone(), folder.path(), deps).unwrap();
         Stage { folder, host, _ends, _running }
     }
@@ -300,5 +313,34 @@ mod tests {
         let gateways = stage.host.gateways();
         let orders: Vec<_> = gateways.iter().map(|g| g.order.as_ref().map(|(order, _)| order.what)).collect();
         assert_eq!(orders, [Some(Ordered::Drain(Duration::from_secs(60))), None]);
+    }
+
+    #[test]
+    fn who_is_full_leaves_the_port_while_another_has_places_and_not_when_all_are_full() {
+        let stage = stage();
+        let mut gateways: Vec<Gateway> =
+            (0..3).map(|process| Gateway::join(stage.folder.path(), process, None, None)).collect();
+        let say = |gateway: &mut Gateway, number, full| {
+            let mut out = Vec::new();
+            codec::write_up(&Up::Places(Word { number, full }), &mut out).unwrap();
+            gateway.socket.write_all(&out).unwrap();
+        };
+        let is_told = |gateway: &mut Gateway, number, leaves| {
+            let wanted = Answer { number, leaves };
+            gateway.hear(|down| matches!(down, Down::Share(share) if share.port == wanted));
+        };
+        say(&mut gateways[0], 1, true);
+        is_told(&mut gateways[0], 1, true);
+        // One that takes nobody has no places for others.
+        let closed = Some(Limit { per_second: 0, burst: 0 });
+        stage.host.order(2, order(Ordered::Admission(closed), 1)).unwrap();
+        say(&mut gateways[1], 1, true);
+        is_told(&mut gateways[0], 1, false);
+        is_told(&mut gateways[1], 1, false);
+        say(&mut gateways[0], 2, false);
+        is_told(&mut gateways[1], 1, true);
+        // The one with places dies.
+        drop(gateways.remove(0));
+        is_told(&mut gateways[0], 1, false);
     }
 }

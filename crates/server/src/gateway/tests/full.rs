@@ -4,9 +4,11 @@ use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use grandstand_core::places::Answer;
 use serde_json::json;
 
 use super::{Stage, WAIT, Ws, stage_full};
+use crate::admission::Share;
 use crate::gateway::StreamLimits;
 use crate::metrics::Refused;
 
@@ -70,8 +72,19 @@ fn where_others_listen_a_full_worker_closes_its_listener_and_opens_it_below_95_p
     let stage = stage(4, true);
     let mut inside: Vec<Ws> = (0..4).map(|_| stage.ws("r", "")).collect();
     inside.iter_mut().for_each(|v| drop(v.next_of("hello")));
-    // The first one over the limit is refused; with it the queue is empty.
     let began = Instant::now();
+    let says_that_it_is = |full| {
+        while stage.admission.places().full != full {
+            assert!(began.elapsed() < WAIT, "its places were never told");
+            std::thread::yield_now();
+        }
+    };
+    // It is full, and so are the others as far as it knows: whoever comes is told so.
+    says_that_it_is(true);
+    let mut over = stage.ws("r", "");
+    assert_eq!(over.next()["code"], 4129);
+    let port = Answer { number: stage.admission.places().number, leaves: true };
+    stage.admission.share(Share { others: 1, port, ..Share::ALONE }, crate::clock::mono());
     while TcpStream::connect(stage.address).is_ok() {
         assert!(began.elapsed() < WAIT, "the listener was never closed");
         std::thread::yield_now();

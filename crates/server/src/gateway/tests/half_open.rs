@@ -41,6 +41,7 @@ fn still() -> Still {
         origins: vec![],
         development: true,
         stream_limits: StreamLimits { per_user: 9, per_address: 9, total: None, per_room: None },
+        poll_limits: crate::gateway::PollLimits { per_user: 9, per_address: 9 },
         exempt: vec![],
         trusted_proxies: vec![],
         places: Arc::default(),

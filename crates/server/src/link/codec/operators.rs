@@ -1,6 +1,7 @@
 //! Bytes of what operators ask of gateways, and of how a rate is shared out.
 
 use grandstand_core::admission::Limit;
+use grandstand_core::places;
 use grandstand_core::time::Wall;
 
 use super::{Fault, Order, Ordered, Read, Reader, Share, Writer};
@@ -39,6 +40,8 @@ impl Writer<'_> {
         self.u32(share.of);
         self.u32(share.others);
         self.opt(share.whole.as_ref(), Writer::order);
+        self.u32(share.port.number);
+        self.flag(share.port.leaves);
     }
 }
 
@@ -59,6 +62,7 @@ impl Reader<'_> {
     }
 
     pub(super) fn share(&mut self) -> Read<Share> {
-        Ok(Share { of: self.u32()?, others: self.u32()?, whole: self.opt(Reader::order)? })
+        let (of, others, whole) = (self.u32()?, self.u32()?, self.opt(Reader::order)?);
+        Ok(Share { of, others, whole, port: places::Answer { number: self.u32()?, leaves: self.flag()? } })
     }
 }

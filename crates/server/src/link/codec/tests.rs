@@ -11,6 +11,7 @@ use grandstand_core::likes::{Frame, RoomLikes, Round};
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::owner::answer::{Answer, Fate};
 use grandstand_core::owner::command::{Author, Publish, React, ReportIn, Standing};
+use grandstand_core::places;
 use grandstand_core::record::{Audience, Lane, RetractTarget, Room};
 use grandstand_core::regions::Region;
 use grandstand_core::reject::{Code, Reject};
@@ -173,7 +174,8 @@ fn ups() -> Vec<Up> {
     let users = vec![(UserId::parse("u").unwrap(), 7), (UserId::parse("zoë").unwrap(), u32::MAX)];
     let likes = [RoomLikes { room: room(), kinds: vec![(LikeKind::plain(), users)] }].into();
     let link = LinkNumbers { batches: 1, useless: 2, bytes: 3, joined: 4, undelivered: 5, dropped: [6, 7] };
-    let taken = Taken { cpu_micros: 1, resident_bytes: 2, descriptors: 3, descriptors_max: u64::MAX };
+    let taken =
+        Taken { cpu_micros: 1, resident_bytes: 2, memory_permille: 9, descriptors: 3, descriptors_max: u64::MAX };
     vec![
         Up::Hello(hello(None, None)),
         Up::Hello(hello(Some(order(Ordered::Drain(Duration::ZERO))), Some(order(Ordered::Admission(None))))),
@@ -201,6 +203,7 @@ fn ups() -> Vec<Up> {
         Up::Pass { to: To::Worker(WorkerId::of(1, 2)), mail: renew() },
         Up::Pass { to: To::Worker(WorkerId::of(1, 2)), mail: renewed(None) },
         Up::Pass { to: To::Others, mail: ToWorker::EndLine { line: 7 } },
+        Up::Places(places::Word { number: u32::MAX, full: true }),
         Up::Report(Report { numbers: vec![0, u64::MAX], link, taken, rooms }),
         Up::Report(Report { numbers: vec![], link, taken, rooms: many }),
         Up::Likes(Frame { from: Some((u64::MAX, 1)), round: Round { span: Duration::from_millis(100), rooms: likes } }),
@@ -323,8 +326,13 @@ fn downs() -> Vec<Down> {
     let status = Status { ready: true, no_space: false, head: at(3), epoch: None, durability: "interval" };
     let elsewhere = vec![Elsewhere { room: room(), viewers: u32::MAX, held: 0, people: 7, counted: 8 }];
     let fixed = [
-        Down::Welcome(Share { of: 1, others: 0, whole: None }),
-        Down::Share(Share { of: u32::MAX, others: 3, whole: Some(order(Ordered::Admission(None))) }),
+        Down::Welcome(Share { of: 1, others: 0, whole: None, port: places::Answer::default() }),
+        Down::Share(Share {
+            of: u32::MAX,
+            others: 3,
+            whole: Some(order(Ordered::Admission(None))),
+            port: places::Answer { number: u32::MAX, leaves: true },
+        }),
         Down::Refused("another build".into()),
         Down::Status(Status { epoch: Epoch::new(7), ..status.clone() }),
         Down::Status(status),
