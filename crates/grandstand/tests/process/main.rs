@@ -35,6 +35,7 @@ mod sampled;
 mod scenarios;
 mod signals;
 mod splice;
+mod starved;
 mod states;
 mod storm;
 mod support;
