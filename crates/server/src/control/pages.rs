@@ -50,6 +50,7 @@ const ASSETS: &[(&str, &str, &[u8])] = &[
     asset!("console-rooms.js", "text/javascript; charset=utf-8"),
     asset!("console.css", "text/css; charset=utf-8"),
     asset!("console.js", "text/javascript; charset=utf-8"),
+    asset!("danmaku.js", "text/javascript; charset=utf-8"),
     asset!("grandstand-client.js", "text/javascript; charset=utf-8"),
     asset!("grandstand.css", "text/css; charset=utf-8"),
     asset!("icon.svg", "image/svg+xml"),
