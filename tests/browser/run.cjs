@@ -292,6 +292,7 @@ const tests = {
 Object.assign(tests, require('./answers.cjs')({ open, check, live, say, shows, screens, token }));
 Object.assign(tests, require('./console.cjs')({ open, check, live, shows, screens, token }));
 Object.assign(tests, require('./moderation.cjs')({ open, check, live, shows, screens, token, serve }));
+Object.assign(tests, require('./sdk.cjs')({ open, check, screens, token }));
 
 (async () => {
   fs.mkdirSync(screens, { recursive: true });

@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -365,6 +366,42 @@ async def clients_of_http2_share_one_connection(plain: Server) -> None:
                 assert await node.wait() == 0, "node's http2 failed"
 
 
+def the_follower_of_the_docs_misses_nothing(plain: Server) -> None:
+    """docs/embed.md's forty lines, as they stand there: over a server that stops and starts, each comment once."""
+    page = (HERE.parent.parent / "docs/embed.md").read_text()
+    code = page.split("```python\n")[1].split("```")[0]
+    assert len(code.splitlines()) <= 40, f"{len(code.splitlines())} lines"
+    with tempfile.TemporaryDirectory(prefix="grandstand-follower-") as folder, Server(plain.binary) as server:
+        script = Path(folder, "follower.py")
+        script.write_text(code)
+        token = server.token("writer", "publisher")
+        first = server.publish("followed", "before", token, "f0")
+        follower = subprocess.Popen([sys.executable, str(script), server.url, "followed"], stdout=subprocess.PIPE, text=True)
+        assert follower.stdout
+        # A line that never comes ends the wait for it.
+        watchdog = threading.Timer(4 * LIMIT, follower.kill)
+        watchdog.start()
+        # It begins at the head: what it hears of first was said after it was there.
+        deadline, n = time.monotonic() + LIMIT, 0
+        while 'streams{transport="sse"} 1' not in server.text("/metrics"):
+            assert time.monotonic() < deadline, "the follower does not come"
+        wanted = []
+        for how in ("stop", "kill"):
+            for _ in range(3):
+                n += 1
+                wanted.append(f"writer: line {n}")
+                assert server.publish("followed", f"line {n}", token, f"f{n}") > first
+            assert [follower.stdout.readline().strip() for _ in range(3)] == wanted[-3:], how
+            server.stop() if how == "stop" else server.kill()
+            server.start()
+        n += 1
+        server.publish("followed", f"line {n}", token, f"f{n}")
+        assert follower.stdout.readline().strip() == f"writer: line {n}"
+        watchdog.cancel()
+        follower.kill()
+        follower.wait()
+
+
 async def main(binary: str) -> int:
     tests = [
         websocket_publish_reaches_every_transport,
@@ -372,6 +409,7 @@ async def main(binary: str) -> int:
         tokens_are_taken_every_way_and_bad_ones_refused,
         one_connection_serves_page_then_stream,
         curl_streams_and_resumes,
+        the_follower_of_the_docs_misses_nothing,
         clients_that_check_certificates_are_served_by_tls,
         clients_of_http2_share_one_connection,
         node_clients,

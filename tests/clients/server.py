@@ -105,6 +105,10 @@ class Server:
         with urllib.request.urlopen(urllib.request.Request(self.url + path, headers=headers), timeout=20) as answer:
             return json.loads(answer.read())
 
+    def text(self, path: str) -> str:
+        with urllib.request.urlopen(self.url + path, timeout=20) as answer:
+            return answer.read().decode()
+
     def publish(self, room: str, text: str, token: str, key: str) -> int:
         """Publishes over HTTP; the event id."""
         status, answer = self.post(f"/v1/rooms/{room}/comments", {"client_msg_id": key, "body": text}, token)

@@ -11,7 +11,7 @@ export function reference(ts, entry, { name, short }) {
   const source = program.getSourceFile(entry);
   const comment = (node) => ts.displayPartsToString(node.getDocumentationComment(checker)).replace(/\s*\n\s*/g, ' ');
   const said = (symbol) => comment(symbol);
-  const lines = [`# \`${name}\``, '', `What the package exports. Written by \`cargo xtask sdk\` from the comments of \`web/${short}\`; how it is used: [embed.md](embed.md).`, ''];
+  const lines = [`# \`${name}\``, '', `What the package exports. Written by \`cargo xtask sdk\` from the comments of \`web/${short}\`; how it is used: [embed.md](embed.md); events and their members: [protocol.md](protocol.md).`, ''];
   const groups = { Classes: [], Functions: [], Values: [], Types: [] };
   for (const exported of checker.getExportsOfModule(checker.getSymbolAtLocation(source))) {
     const symbol = exported.flags & ts.SymbolFlags.Alias ? checker.getAliasedSymbol(exported) : exported;
@@ -24,7 +24,9 @@ export function reference(ts, entry, { name, short }) {
     if (ts.isClassDeclaration(declaration) || ts.isInterfaceDeclaration(declaration)) {
       text.push(`### \`${heading}\``, '', said(symbol), '');
       const rows = [];
-      for (const member of declaration.members) {
+      const above = (declaration.heritageClauses ?? []).flatMap((clause) => clause.types)
+        .flatMap((type) => checker.getSymbolAtLocation(type.expression)?.declarations ?? []).filter((d) => d.getSourceFile().fileName.startsWith(path.dirname(entry)));
+      for (const member of [...declaration.members, ...above.flatMap((d) => [...d.members])]) {
         const flags = ts.getCombinedModifierFlags(member);
         if (flags & (ts.ModifierFlags.Private | ts.ModifierFlags.Protected) || (member.name && ts.isPrivateIdentifier(member.name))) continue;
         const its = ts.isConstructorDeclaration(member) ? null : checker.getSymbolAtLocation(member.name ?? member);

@@ -25,8 +25,9 @@ pub fn build(root: &Path, check: bool) -> Result<PathBuf> {
     Ok(out)
 }
 
-/// The kept bundles are fresh and small enough; every package's own tests pass.
-pub fn test(root: &Path) -> Result<()> {
+/// The kept bundles are fresh and small enough; every package's own tests pass, and the client does against the real binary.
+/// `runs`: how many random networks its model test goes through.
+pub fn test(root: &Path, runs: Option<u32>) -> Result<()> {
     let out = build(root, true)?;
     let mut tests: Vec<PathBuf> = Vec::new();
     for package in std::fs::read_dir(root.join("web"))? {
@@ -38,5 +39,13 @@ pub fn test(root: &Path) -> Result<()> {
     }
     ensure!(!tests.is_empty(), "the packages of web/ have no tests");
     tests.sort();
-    call(Command::new("node").arg("--test").env("BUILT", out).args(tests))
+    let mut command = Command::new("node");
+    if let Some(runs) = runs {
+        command.env("RUNS", runs.to_string());
+    }
+    call(command.arg("--test").env("BUILT", &out).args(tests))?;
+    let clients = suites::node(root)?;
+    let mut command = Command::new("node");
+    command.arg(root.join("tests/clients/sdk.mjs")).arg(suites::binary(root)?).arg(out.join("sdk/dist"));
+    call(command.env("NODE_PATH", clients.join("node_modules")))
 }

@@ -35,7 +35,7 @@ const TEST: &[Suite<'static>] = &[
     ("simulator", &simulator),
     ("planted", &planted),
     ("process", &process),
-    ("sdk", &sdk::test),
+    ("sdk", &|root| sdk::test(root, None)),
     ("clients", &clients),
     ("conformance", &conformance),
     ("edge", &|root| edge(root, &[])),
@@ -58,6 +58,7 @@ pub fn long(root: &Path, only: &[String], kills: u32, rounds: u32) -> Result<()>
             ("build", &build),
             ("simulator-long", &simulator_long),
             ("fuzz-long", &fuzz_long),
+            ("sdk-long", &|root| sdk::test(root, Some(10_000))),
             ("edge-idle", &|root| edge(root, &["idle"])),
             // By name first: its figures are printed.
             ("shard-kills", &kills_long),
@@ -177,7 +178,7 @@ pub fn target(root: &Path) -> PathBuf {
 }
 
 /// The binary under test, built by the `build` suite.
-fn binary(root: &Path) -> Result<PathBuf> {
+pub fn binary(root: &Path) -> Result<PathBuf> {
     let path = target(root).join("ci/grandstand");
     ensure!(path.exists(), "{} is missing: the build suite makes it", path.display());
     Ok(path)
@@ -227,7 +228,7 @@ fn python(root: &Path) -> Result<PathBuf> {
     Ok(python)
 }
 
-fn node(root: &Path) -> Result<PathBuf> {
+pub fn node(root: &Path) -> Result<PathBuf> {
     npm(root, &root.join("tests/clients"), "node")
 }
 

@@ -32,9 +32,12 @@ function retryOf(answer: Response, { retry_after_ms, spread_ms }: Problem): Pick
 export async function endOf(answer: Response): Promise<Ended> {
   const body = await bodyOf(answer);
   if (typeof body.code === 'number') return { code: body.code, ...(body.reason !== undefined && { reason: body.reason }), ...retryOf(answer, body) };
-  if (typeof body.code !== 'string') return { code: 1006, reason: `HTTP ${answer.status}` };
-  const of: Record<number, number> = { 400: 4000, 401: 4101, 403: 4003, 404: 4004, 421: 1006, 429: 4129, 451: 4051, 500: 4150, 503: 4153 };
-  return { code: of[answer.status] ?? 1006, reason: body.detail ?? body.code, ...retryOf(answer, body) };
+  const { status } = answer;
+  const retry = retryOf(answer, body);
+  // A proxy may say when to come again, too.
+  if (typeof body.code !== 'string' && !('retry_after_ms' in retry && (status === 429 || status === 503))) return { code: 1006, reason: `HTTP ${status}` };
+  const of: Record<number, number> = { 400: 4000, 401: 4101, 403: 4003, 404: 4004, 429: 4129, 451: 4051, 500: 4150, 503: 4153 };
+  return { code: of[status] ?? 1006, reason: body.detail ?? String(body.code ?? status), ...retry };
 }
 
 /** One request with a token and JSON. Rejects when there was no answer. */

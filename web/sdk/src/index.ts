@@ -1,9 +1,10 @@
 // What the package exports.
-export { Room, statusText } from './room.ts';
-export type { RoomEvents, RoomOptions, Status, TokenReason } from './room.ts';
+export { Room } from './room.ts';
+export { statusText } from './options.ts';
+export type { RoomEvents, RoomOptions, Status, TokenReason } from './options.ts';
 export { Store } from './store.ts';
 export type {
-  CommentLine, ConfigLine, Entry, Fate, GiftLine, Parent, Part, Score, ScoreLine, SkippedLine,
+  CommentEntry, ConfigEntry, Entry, Fate, GiftEntry, Parent, Part, Score, ScoreEntry, SkippedEntry,
 } from './store.ts';
 export type { Report } from './session.ts';
 export type { Attempted, Ended, Failure, Op, Rung, Snapshot, Way } from './types.ts';

@@ -17,7 +17,7 @@ export const PROBE_MS = 300_000;
 /** Between two attempts when no rung works. */
 export const TROUBLE_MS_MIN = 60_000;
 export const TROUBLE_MS_MAX = 120_000;
-/** A stream that lived for so long has shown that its rung works. */
+/** A stream that was heard for so long has shown that its rung works. */
 export const PROVEN_MS = 30_000;
 /** A second `resume` within this is waited for as 41xx. */
 const RESUME_AGAIN_MS = 10_000;
@@ -101,8 +101,8 @@ export class Ladder {
     return { rung, attempt: 1, tries: 0, failure: this.#failure };
   }
 
-  #settle(now: number): boolean {
-    const proven = this.#goodAt !== null && now - this.#goodAt >= PROVEN_MS;
+  #settle(heardAt: number): boolean {
+    const proven = this.#goodAt !== null && heardAt - this.#goodAt >= PROVEN_MS;
     if (proven) {
       this.#tries = this.#visited = this.#attempts = this.#wait = this.#refused = 0;
       this.trouble = false;
@@ -112,9 +112,9 @@ export class Ladder {
     return proven;
   }
 
-  /** An attempt failed, or a stream was lost without a word: how long to wait, in milliseconds. */
-  failed(failure: Failure, now: number, draw: number): number {
-    const proven = this.#settle(now);
+  /** An attempt failed, or a stream was lost without a word, last heard of then: how long to wait, in milliseconds. */
+  failed(failure: Failure, heardAt: number, draw: number): number {
+    const proven = this.#settle(heardAt);
     this.#failure = failure;
     if (!proven) {
       this.#tries += 1;
@@ -139,7 +139,7 @@ export class Ladder {
     this.#settle(now);
     this.#failure = 'answer';
     this.#refused += 1;
-    const resume = rangeOf(close.code) === 'resume' && now - this.#resumedAt > RESUME_AGAIN_MS;
+    const resume = !this.trouble && rangeOf(close.code) === 'resume' && now - this.#resumedAt > RESUME_AGAIN_MS;
     if (resume) {
       this.#resumedAt = now;
       return 0;

@@ -1,17 +1,17 @@
 // A room that is watched: the shell around the pure parts. It opens streams as the ladder says, gives what they tell to the session and
 // what is news to the store, and keeps one list of deadlines. Everything it knows of the world comes through `Env`.
 import { backoff } from './backoff.ts';
+import { claimsOf } from './claims.ts';
 import type { Env } from './env.ts';
 import { here } from './env.ts';
 import { ask, post } from './http.ts';
 import { Ladder, rangeOf } from './ladder.ts';
 import type { Attempt } from './ladder.ts';
+import type { RoomEvents, RoomOptions, Status, TokenReason } from './options.ts';
 import { pollTransport } from './poll.ts';
 import { Session } from './session.ts';
-import type { Report } from './session.ts';
 import { sseTransport } from './sse.ts';
-import { Store } from './store.ts';
-import type { Part } from './store.ts';
+import { ANSWER_MS, Store } from './store.ts';
 import { Ring, Tabs, tabTransport } from './tabs.ts';
 import type { Said } from './tabs.ts';
 import type { Hearing, Stream, Transport } from './transport.ts';
@@ -39,63 +39,6 @@ const LIKES_MAX = 50;
 const RENEW_MS_MIN = 2_000;
 const FOLLOWS_MAX = 200;
 
-/** Why a token is wanted. */
-export type TokenReason = 'start' | 'expiring' | 'expired';
-
-export interface RoomOptions {
-  /** The server's address: scheme, host, port. In a page of the server itself it may be left out. */
-  url?: string;
-  /** The room's id. */
-  room: string;
-  /** A token, or what gives one: asked at the start, before it runs out, and when it has run out. `null`: watch as nobody. */
-  token?: string | null | ((reason: TokenReason) => string | null | Promise<string | null>);
-  /** Which ways are tried, and in which order; at most three. Default: `websocket`, `sse`, `poll`. */
-  rungs?: readonly Rung[];
-  /** Base URLs of single transports, before those the server names. A stream that cannot be had there is sought at `url`. */
-  endpoints?: { websocket?: string; sse?: string | readonly string[]; poll?: string; api?: string };
-  /** The first connect waits a uniform draw of so many milliseconds, at most 3 000: for pages that many open in the same second. */
-  connect_spread_ms?: number;
-  /** One stream for all tabs that show this room to this user (default), where the browser can. */
-  share?: boolean;
-  /** Go on connecting while the page is hidden. Default: a stream that breaks then is opened again when the page is shown. */
-  reconnect_hidden?: boolean;
-  /** Where the cursor is kept, so that a reload resumes; `null`: nowhere. Default: localStorage in a browser. */
-  storage?: Pick<Storage, 'getItem' | 'setItem'> | null;
-  /** The world to run in, for tests. */
-  env?: Partial<Env>;
-  /** Other transports, for tests. */
-  transports?: Partial<Record<Rung, Transport>>;
-}
-
-/** How it stands with the stream. */
-export interface Status {
-  /**
-   * `idle` before the start; `connecting`; `live`; `paused`: the room stands still and goes on by itself; `waiting` for the next attempt;
-   * `trouble`: every way failed, attempts are rare; `hidden`, `offline`: until the page or the network is back; `stopped` for good.
-   */
-  state: 'idle' | 'connecting' | 'live' | 'paused' | 'waiting' | 'trouble' | 'hidden' | 'offline' | 'stopped';
-  /** The way the stream comes by. */
-  way: Way | null;
-  /** Until the next attempt, in milliseconds from when it was said. */
-  wait_ms?: number | undefined;
-  /** Why it was stopped, or what ended the last stream. */
-  code?: number | undefined;
-  reason?: string | undefined;
-  /** When the newest comment was said, in milliseconds; `null`: none is known. */
-  last_comment_at: number | null;
-}
-
-/** What a room tells, and with what. */
-export interface RoomEvents {
-  /** The store changed in these parts; once for everything that came together. */
-  change: Set<Part>;
-  status: Status;
-  /** Every event as it came, each once. */
-  event: AnyEvent;
-  /** Something that should not have happened, for whoever watches over the service. */
-  report: Report;
-}
-
 /** A stream, and what is known of it. */
 interface Conn {
   way: Way;
@@ -108,6 +51,7 @@ interface Conn {
   base: string;
 }
 
+/** A room that is watched: its stream and its picture. */
 export class Room {
   readonly id: string;
   /** What the room looks like. */
@@ -177,21 +121,29 @@ export class Room {
     return this.#session.cursor;
   }
 
+  /** How it stands with the stream now. */
   get status(): Status {
-    const common = { last_comment_at: this.store.lastCommentAt };
-    if (this.#role === 'follower' && this.#leaderStatus && this.#main?.greeted) return { ...this.#leaderStatus, way: 'tab', ...common };
-    const ended = this.#ended && { code: this.#ended.code, reason: this.#ended.reason };
-    const way = this.#main?.way ?? null;
-    if (this.#stopped) return { state: 'stopped', way, code: this.#stopped.code, reason: this.#stopped.reason, ...common };
-    if (!this.#running) return { state: 'idle', way, ...common };
-    if (this.#main?.greeted) return { state: this.#session.paused ? 'paused' : 'live', way, ...common };
-    if (this.#rest) return { state: this.#rest, way, ...common };
-    const wait = this.#openAt === null ? undefined : Math.max(0, this.#openAt - this.#env.now());
-    // A room that stands still turns new streams away: its picture stays, and it is still a pause.
-    if (this.#session.paused && this.#ended?.code === 4153) return { state: 'paused', way, wait_ms: wait, ...ended, ...common };
-    if (this.#ladder.trouble) return { state: 'trouble', way, wait_ms: wait, ...ended, ...common };
-    if (wait !== undefined) return { state: 'waiting', way, wait_ms: wait, ...ended, ...common };
-    return { state: 'connecting', way, ...common };
+    const last_comment_at = this.store.lastCommentAt;
+    const main = this.#main;
+    if (this.#role === 'follower' && this.#leaderStatus && main?.greeted) return { ...this.#leaderStatus, way: 'tab', last_comment_at };
+    const { paused } = this.#session;
+    const { code, reason } = this.#stopped ?? (main?.greeted ? null : this.#ended) ?? {};
+    let state: Status['state'] = 'connecting';
+    let wait_ms: number | undefined;
+    if (this.#stopped) state = 'stopped';
+    else if (!this.#running) state = 'idle';
+    else if (main?.greeted) state = paused ? 'paused' : 'live';
+    else if (this.#rest) state = this.#rest;
+    else {
+      if (this.#openAt !== null && this.#openAt > this.#env.now()) {
+        wait_ms = this.#openAt - this.#env.now();
+        state = 'waiting';
+      }
+      // A room that stands still turns new streams away: its picture stays, and it is still a pause.
+      if (paused && code === 4153) state = 'paused';
+      else if (this.#ladder.trouble) state = 'trouble';
+    }
+    return { state, way: main?.way ?? null, wait_ms, code, reason, last_comment_at };
   }
 
   /** Calls `fn` whenever that happens; returns what ends it. */
@@ -233,13 +185,9 @@ export class Room {
     const generation = this.#generation;
     await this.#haveToken('start');
     if (!this.#running || generation !== this.#generation) return;
-    let late = false;
-    const cold = this.#load(null).finally(() => { late = true; });
-    if (!late) {
-      let timer: unknown;
-      await Promise.race([cold, new Promise<void>((go) => { timer = this.#env.timer(go, COLD_MS); })]);
-      this.#env.cancel(timer);
-    }
+    let timer: unknown;
+    await Promise.race([this.#load(null), new Promise<void>((go) => { timer = this.#env.timer(go, COLD_MS); })]);
+    this.#env.cancel(timer);
     if (!this.#running || generation !== this.#generation) return;
     this.#share();
   }
@@ -281,6 +229,7 @@ export class Room {
     await this.#haveToken('start');
     if (!this.#running || generation !== this.#generation) return;
     this.#stopped = null;
+    this.#tabs?.rest();
     this.#share();
   }
 
@@ -319,6 +268,7 @@ export class Room {
     this.#main?.stream?.send({ op: 'follow', user_id });
   }
 
+  /** Ends `follow`. */
   unfollow(user_id: string): void {
     this.#follows.delete(user_id);
     this.#main?.stream?.send({ op: 'unfollow', user_id });
@@ -360,7 +310,7 @@ export class Room {
       if (!same) { void this.renewToken(); return; }
       if (conn.way === 'websocket') conn.stream?.send({ op: 'auth', token: fresh });
       if (conn.way === 'sse') {
-        const answer = await ask(this.#env.fetch, `${conn.base}/v1/rooms/${encodeURIComponent(this.id)}/auth`, fresh, { session: conn.session, token: fresh });
+        const answer = await ask(this.#fetch, `${conn.base}/v1/rooms/${encodeURIComponent(this.id)}/auth`, fresh, { session: conn.session, token: fresh });
         // The stream is gone: the next one comes with the new token.
         if (!answer.ok && conn === this.#main) { this.#dropAll(); this.#next(0); }
       }
@@ -665,7 +615,7 @@ export class Room {
       else this.#next(backoff(0, this.#env.random()));
       return;
     }
-    const ms = range === 'retry' ? this.#ladder.failed(why, now, this.#env.random()) : this.#ladder.refused(how, now, this.#env.random());
+    const ms = range === 'retry' ? this.#ladder.failed(why, conn.heardAt, this.#env.random()) : this.#ladder.refused(how, now, this.#env.random());
     this.#next(ms);
     if (this.#role === 'leader' && this.#main === null) this.#tabs?.say({ k: 'status', status: this.status });
   }
@@ -756,7 +706,6 @@ export class Room {
 
   /** Fetches a snapshot and joins it. `null`: the first one, before there is a stream. */
   async #load(path: string | null): Promise<void> {
-    const generation = this.#generation;
     const url = path ?? `/v1/rooms/${encodeURIComponent(this.id)}/snapshot`;
     const was = this.#session.cursor;
     let gone = false;
@@ -766,7 +715,7 @@ export class Room {
       if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
       const snapshot = (await answer.json()) as Snapshot;
       if (typeof snapshot.as_of_event_id !== 'number') throw new Error('not a snapshot');
-      if (!this.#running || generation !== this.#generation) return;
+      if (!this.#running) return;
       if (snapshot.endpoints) this.#endpoints = snapshot.endpoints;
       // A stream that began meanwhile has its own place: the picture is joined to it.
       const cold = path === null && this.#main === null && was === this.#session.cursor;
@@ -774,18 +723,32 @@ export class Room {
       this.store.snapshot(snapshot);
       this.#changed();
     } catch {
-      if (this.#running && generation === this.#generation) this.#session.unfetched(this.#env.now(), gone);
+      this.#session.unfetched(gone);
     }
     this.#plan();
   }
 
+  /** A request that is answered soon, or fails. */
+  #fetch = async (input: RequestInfo | URL, init?: RequestInit): Promise<Response> => {
+    const abort = new AbortController();
+    let timer: unknown;
+    try {
+      return await Promise.race([
+        this.#env.fetch(input, { ...init, signal: abort.signal }),
+        new Promise<never>((_, fail) => { timer = this.#env.timer(() => { abort.abort(); fail(new Error('no answer')); }, ANSWER_MS); }),
+      ]);
+    } finally {
+      this.#env.cancel(timer);
+    }
+  };
+
   async #asked(path: string): Promise<Response> {
     const token = this.#token ?? null;
     try {
-      return await ask(this.#env.fetch, this.#api + path, token);
+      return await ask(this.#fetch, this.#api + path, token);
     } catch (fault) {
       if (this.#api === this.#base) throw fault;
-      return ask(this.#env.fetch, this.#base + path, token);
+      return ask(this.#fetch, this.#base + path, token);
     }
   }
 
@@ -818,9 +781,14 @@ export class Room {
     if (!conn?.greeted || conn.way === 'tab' || conn.way === 'websocket') return false;
     const generation = this.#generation;
     try {
-      const events = await post(this.#env.fetch, this.#api, this.id, this.#token ?? null, op);
+      const events = await post(this.#fetch, this.#api, this.id, this.#token ?? null, op);
       if (!this.#running || generation !== this.#generation) return true;
       const now = this.#env.now();
+      if (events.some((e) => e.type === 'error' && e.code === 'bad_token') && typeof this.#options.token === 'function') {
+        // It ran out between two renewals: nothing was decided about what was said.
+        this.#renewAt ??= now;
+        return false;
+      }
       for (const e of events) {
         this.store.apply(e, now);
         this.#tell('event', e);
@@ -884,41 +852,5 @@ export class Room {
     let name = '';
     while (name.length < 20) name += Math.floor(this.#env.random() * 36 ** 5).toString(36).padStart(5, '0');
     return name;
-  }
-}
-
-interface Claims {
-  sub: string;
-  name?: string;
-  badges?: string[];
-}
-
-/** What a token says of itself; the server alone judges it. */
-function claimsOf(token: string | null): Claims | null {
-  try {
-    const part = token!.split('.')[1]!.replaceAll('-', '+').replaceAll('_', '/');
-    const claims: unknown = JSON.parse(new TextDecoder().decode(Uint8Array.from(atob(part), (c) => c.charCodeAt(0))));
-    return typeof claims === 'object' && claims !== null && typeof (claims as Claims).sub === 'string' ? (claims as Claims) : null;
-  } catch {
-    return null;
-  }
-}
-
-/** What a status says to a reader; times in the reader's own clock. */
-export function statusText(status: Status): string {
-  const seconds = Math.round((status.wait_ms ?? 0) / 1000);
-  switch (status.state) {
-    case 'live': return 'Live';
-    case 'paused': return 'Paused: the room goes on by itself';
-    case 'waiting': return seconds > 1 ? `Reconnecting in ${seconds} s` : 'Reconnecting…';
-    case 'trouble': {
-      if (status.last_comment_at === null) return 'Connection problems';
-      const at = new Date(status.last_comment_at);
-      return `Connection problems, last comment at ${String(at.getHours()).padStart(2, '0')}:${String(at.getMinutes()).padStart(2, '0')}`;
-    }
-    case 'offline': return 'Offline';
-    case 'hidden': return 'Asleep until it is looked at';
-    case 'stopped': return 'Stopped';
-    default: return 'Connecting…';
   }
 }

@@ -142,10 +142,9 @@ export class Session {
   }
 
   /** The snapshot could not be had: it is asked for again when that is due. `gone`: there is none. */
-  unfetched(now: number, gone: boolean): void {
+  unfetched(gone: boolean): void {
     const asked = this.#asked ?? 0;
     this.#asked = null;
-    this.#fetchedAt = now;
     if (!gone) this.#want(asked);
   }
 }

@@ -50,14 +50,15 @@ export interface Parent {
   retracted?: true;
 }
 
-interface Line {
+interface AnyEntry {
   /** The event's id; a comment of the reader's own has none until the server gave it one. */
   id?: number | undefined;
   /** Counts the changes of this line. */
   version: number;
 }
 
-export interface CommentLine extends Line {
+/** A comment. The object stays the same while `version` counts its changes. */
+export interface CommentEntry extends AnyEntry {
   type: 'comment';
   user: User;
   body: string;
@@ -65,40 +66,50 @@ export interface CommentLine extends Line {
   ts: string | number;
   /** The text is gone; `reason` stands in its place. */
   retracted: boolean;
+  /** Why it was retracted, refused, or waits. */
   reason?: string | undefined;
   /** Others who said the same. */
   repeats?: number | undefined;
+  /** What it answers. */
   parent?: Parent | undefined;
   /** The reader's own. */
   mine: boolean;
+  /** What became of it, when it is the reader's own. */
   fate?: Fate | undefined;
+  /** Its key, when it is the reader's own. */
   clientMsgId?: string | undefined;
+  /** In a wide room, what it was acknowledged under. */
   rawId?: number | undefined;
+  /** When it may be said again. */
   retryAfterMs?: number | undefined;
 }
 
-export interface ScoreLine extends Line {
+/** One event of a match. */
+export interface ScoreEntry extends AnyEntry {
   type: 'score';
   score: ScoreEvent;
 }
 
 /** One gift, or what a run of gifts has come to. */
-export interface GiftLine extends Line {
+export interface GiftEntry extends AnyEntry {
   type: 'gift';
   gift: GiftEvent | GiftComboEvent;
 }
 
-export interface ConfigLine extends Line {
+/** A change of slow mode or of the room's state. */
+export interface ConfigEntry extends AnyEntry {
   type: 'config';
   config: ConfigEvent;
 }
 
-export interface SkippedLine extends Line {
+/** Comments passed over because this viewer was too slow. */
+export interface SkippedEntry extends AnyEntry {
   type: 'skipped';
   count: number;
 }
 
-export type Entry = CommentLine | ScoreLine | GiftLine | ConfigLine | SkippedLine;
+/** One line of the board. */
+export type Entry = CommentEntry | ScoreEntry | GiftEntry | ConfigEntry | SkippedEntry;
 
 /** What changed since it was asked last. */
 export type Part = 'head' | 'entries' | 'scores' | 'counters' | 'banners' | 'pinned';
@@ -107,7 +118,7 @@ export type Part = 'head' | 'entries' | 'scores' | 'counters' | 'banners' | 'pin
 export type Score = ScoreEvent & { /** Since when its provider is silent. */ silentSince?: string | undefined };
 
 interface Own {
-  entry: CommentLine;
+  entry: CommentEntry;
   /** When it was made, and when it is to be sent (again). */
   at: number;
   due: number;
@@ -115,13 +126,17 @@ interface Own {
 
 type Numbers = Partial<Omit<CounterValues, 'as_of_ts'>> & { likes: Record<string, number> };
 
+/** The picture of a room: comments, scores, gifts, likes, banners, pins. */
 export class Store {
   readonly roomId: string;
   title: string;
+  /** Its settings, as viewers are told them. */
   config: Partial<RoomConfig> = {};
+  /** What hangs on the board, in the room's order; at most 300. */
   entries: Entry[] = [];
   /** Likes of each kind, viewers, and the part of the comments this viewer is given. */
   counters: Numbers = { likes: {} };
+  /** Ids of the events that the room shows apart. */
   pinned: number[] = [];
   /** Comments passed over because this viewer was too slow. */
   skipped = 0;
@@ -133,7 +148,7 @@ export class Store {
   #scores = new Map<string, ScoreEvent>();
   #banners = new Map<string, BannerEvent>();
   #silent = new Map<string, string>();
-  #combos = new Map<number, GiftLine>();
+  #combos = new Map<number, GiftEntry>();
   #byId = new Map<number, Entry>();
   /** Own comments that are not decided, or are not in their place, by key. */
   #own = new Map<string, Own>();
@@ -149,13 +164,14 @@ export class Store {
     this.title = roomId;
   }
 
-  /** What changed since this was called last. */
+  /** What changed since this was called last. @internal */
   changes(): Set<Part> {
     const changed = this.#changed;
     this.#changed = new Set();
     return changed;
   }
 
+  /** @internal */
   get hasChanged(): boolean {
     return this.#changed.size > 0;
   }
@@ -287,10 +303,10 @@ export class Store {
   }
 
   /** The comment of this id, or raw id, where it is on the board. */
-  comment(id: number): CommentLine | undefined {
+  comment(id: number): CommentEntry | undefined {
     const found = this.#byId.get(id);
     if (found) return found.type === 'comment' ? found : undefined;
-    return this.entries.find((e): e is CommentLine => e.type === 'comment' && e.rawId === id);
+    return this.entries.find((e): e is CommentEntry => e.type === 'comment' && e.rawId === id);
   }
 
   /** Whether a comment was retracted, as far as it is known here. */
@@ -306,10 +322,10 @@ export class Store {
 
   // ---- the reader's own
 
-  /** Puts the reader's own comment on the board before the server has answered. */
+  /** Puts the reader's own comment on the board before the server has answered. @internal */
   publish(clientMsgId: string, user: User, body: string, now: number, replyTo?: number): void {
     const parent = replyTo === undefined ? undefined : this.#parentOf(replyTo);
-    const entry: CommentLine = { type: 'comment', user, body, ts: now, retracted: false, mine: true, fate: 'sending', clientMsgId, version: 0, parent };
+    const entry: CommentEntry = { type: 'comment', user, body, ts: now, retracted: false, mine: true, fate: 'sending', clientMsgId, version: 0, parent };
     this.#own.set(clientMsgId, { entry, at: now, due: now });
     this.#insert(entry);
   }
@@ -357,7 +373,7 @@ export class Store {
     if (own) own.due = due;
   }
 
-  #settle(key: string | undefined, fate: Fate, more: Partial<CommentLine> = {}): void {
+  #settle(key: string | undefined, fate: Fate, more: Partial<CommentEntry> = {}): void {
     const own = key === undefined ? undefined : this.#own.get(key);
     if (!own) return;
     Object.assign(own.entry, { reason: undefined, retryAfterMs: undefined, fate, ...more });
@@ -380,7 +396,7 @@ export class Store {
 
   /** What became of an own comment of a wide room, or of one that was held: its place, or that it is kept and not shown. */
   #commit(key: string, id: number | undefined): void {
-    const entry = this.#own.get(key)?.entry ?? this.entries.find((e): e is CommentLine => e.type === 'comment' && e.clientMsgId === key);
+    const entry = this.#own.get(key)?.entry ?? this.entries.find((e): e is CommentEntry => e.type === 'comment' && e.clientMsgId === key);
     // Its copy in the room's order is here already, with its id.
     if (!entry || entry.id !== undefined) return;
     // It stays among those that may still be decided: an owner that went away may have spoken too soon.
@@ -457,7 +473,7 @@ export class Store {
       }
       return;
     }
-    const entry: CommentLine = {
+    const entry: CommentEntry = {
       type: 'comment', id: c.event_id, user: c.user, body: c.body, ts: c.ts, retracted: false, repeats: c.repeats, version: 0,
       mine: c.client_msg_id !== undefined,
       fate: c.client_msg_id === undefined ? undefined : own?.rawId === undefined ? 'sent' : 'shown',
@@ -470,7 +486,7 @@ export class Store {
   }
 
   /** Hides a comment whose retract came first. */
-  #bury(entry: CommentLine): void {
+  #bury(entry: CommentEntry): void {
     const id = entry.id!;
     const reason = this.#tombstones.get(id) ?? (entry.rawId === undefined ? undefined : this.#tombstones.get(entry.rawId))
       ?? (this.#cleared !== null && id < this.#cleared.id ? this.#cleared.reason : undefined)
@@ -478,7 +494,7 @@ export class Store {
     if (reason !== undefined) this.#hide(entry, reason);
   }
 
-  #hide(entry: CommentLine, reason: string | undefined): void {
+  #hide(entry: CommentEntry, reason: string | undefined): void {
     Object.assign(entry, { retracted: true, body: '', reason });
     this.#touch(entry);
   }
@@ -494,7 +510,7 @@ export class Store {
       this.#retractsOfUsers.push(r);
       if (this.#retractsOfUsers.length > TOMBSTONES_USERS_MAX) this.#retractsOfUsers.shift();
     }
-    const hits = (e: Pick<CommentLine, 'id' | 'rawId' | 'user' | 'ts'> | Parent) =>
+    const hits = (e: Pick<CommentEntry, 'id' | 'rawId' | 'user' | 'ts'> | Parent) =>
       r.all === true || (target !== undefined && (e.id === target || e.rawId === target)) || said(r, e);
     for (const e of this.entries) {
       if (e.type !== 'comment') continue;
@@ -529,11 +545,11 @@ export class Store {
     const first = e.type === 'gift_combo' ? e.combo_id : e.event_id;
     const known = this.#combos.get(first);
     if (known && known.id !== undefined && this.#byId.has(known.id)) {
-      known.gift = { ...known.gift, ...e } as GiftLine['gift'];
+      known.gift = { ...known.gift, ...e } as GiftEntry['gift'];
       this.#touch(known);
     } else {
       // Who came in the middle of a combo is told its totals without its first gift.
-      const entry: GiftLine = { type: 'gift', id: e.event_id, gift: e, version: 0 };
+      const entry: GiftEntry = { type: 'gift', id: e.event_id, gift: e, version: 0 };
       this.#insert(entry);
       this.#combos.set(first, entry);
     }

@@ -38,9 +38,9 @@ export interface Transport {
   open(opening: Opening, on: Hearing): Stream;
 }
 
-/** The query that tells the server's metrics which attempt this is. */
-export function attemptQuery({ rung, attempt, failure }: Attempted): Record<string, string> {
-  return { rung, attempt: String(attempt), ...(failure && { failure }) };
+/** The query that says which attempt this is, for whoever counts them; the rung is the route. */
+export function attemptQuery({ attempt, failure }: Attempted): Record<string, string> {
+  return { attempt: String(attempt), ...(failure && { failure }) };
 }
 
 /** A URL of the room's API. */

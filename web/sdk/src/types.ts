@@ -41,13 +41,13 @@ export interface Ended {
   spread_ms?: number;
 }
 
-/** What went wrong with the last attempt; told to the server at the next one. */
-export type Failure = 'refused' | 'timeout' | 'silence' | 'closed' | 'offline' | 'answer';
+/** What went wrong with the last attempt that is told at the next one. */
+export type Failure = 'refused' | 'timeout' | 'silence' | 'closed' | 'answer';
 
 /** An event as it came: of this version of the server, or of a newer one. */
 export type AnyEvent = ServerEvent;
 
-/** Which attempt this is; the server counts them. */
+/** Which attempt this is, for whoever counts them. */
 export interface Attempted {
   rung: Way;
   /** Attempts since a stream last held, this one included. */

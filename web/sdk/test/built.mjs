@@ -11,5 +11,9 @@ export const { Ladder, PROBE_MS, PROVEN_MS, TRIES_MAX, TROUBLE_MS_MAX, TROUBLE_M
 export const { REFETCH_MS, Session } = await module('session');
 export const { ANSWER_MS, ENTRIES_MAX, Store, TOMBSTONES_MAX } = await module('store');
 export const { sseReader } = await module('sse');
-export const { Room, statusText } = await module('room');
+export const { Room } = await module('room');
+export const { statusText } = await module('options');
 export { root };
+export const { websocketTransport } = await module('websocket');
+export const { sseTransport } = await module('sse');
+export const { pollTransport } = await module('poll');

@@ -52,6 +52,7 @@ const ASSETS: &[(&str, &str, &[u8])] = &[
     asset!("console.js", "text/javascript; charset=utf-8"),
     asset!("danmaku.js", "text/javascript; charset=utf-8"),
     asset!("grandstand-client.js", "text/javascript; charset=utf-8"),
+    asset!("grandstand-room.js", "text/javascript; charset=utf-8"),
     asset!("grandstand.css", "text/css; charset=utf-8"),
     asset!("icon.svg", "image/svg+xml"),
     asset!("model.js", "text/javascript; charset=utf-8"),
