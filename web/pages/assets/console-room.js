@@ -8,9 +8,8 @@ import { Held } from './console-held.js';
 import { Reports } from './console-reports.js';
 import { chart } from './console-rooms.js';
 import { authors, count, left, measure, moved, pinnedWith, regions, seconds, targets } from './console-model.js';
-import { apply, applySnapshot, emptyRoom, isRetracted, sampledText, scoreboard } from './model.js';
-import { RoomStream } from './stream.js';
-import { h, hue, money, scoreLine, shownAs, span, when } from './words.js';
+import { Room, statusText } from './grandstand-client.js';
+import { configLine, h, hue, money, sampledText, scoreLine, shownAs, span, when } from './words.js';
 
 const EVERY_MS = 2000;
 const HISTORY_SHOWN = 50;
@@ -25,7 +24,10 @@ const time = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-di
 export class RoomView {
   constructor({ api, root, acts, rights, faulted, histories, id }) {
     Object.assign(this, { api, acts, rights, faulted, histories, id });
-    this.room = emptyRoom(id);
+    // A desk does not wait for another tab.
+    this.stream = new Room({ room: id, token: () => api.token, share: false });
+    this.room = this.stream.store;
+    this.dirty = new Set();
     this.settings = null;
     this.current = null;
     this.selected = new Set();
@@ -50,7 +52,7 @@ export class RoomView {
     this.reports = new Reports({
       api, id,
       known: (event) => this.room.entries.find((e) => e.id === event && e.type === 'comment' && !e.retracted),
-      gone: (event) => isRetracted(this.room, event),
+      gone: (event) => this.room.isRetracted(event),
       aim: (comment) => this.aim(comment),
       retract: (comments) => this.retract(comments),
       ban: (users) => this.ban(0, users),
@@ -67,48 +69,17 @@ export class RoomView {
       else { this.unaim(); this.current = id; this.paintMarks(); if (event.target.closest('.who')) this.openUser(); }
     });
     this.feed.addEventListener('scroll', () => { if (this.atEnd()) { this.unread = 0; this.pill.hidden = true; } }, { passive: true });
-    this.stream = new RoomStream(id, {
-      cursor: () => this.room.cursor,
-      token: () => api.token,
-      events: (events) => this.took(events),
-      state: (name, detail) => this.toldState(name, detail),
-    });
+    this.stream.on('change', (parts) => { for (const part of parts) this.dirty.add(part); this.paintSoon(); });
+    this.stream.on('event', (e) => { if (e.type === 'config') this.turnSoon(); });
+    this.stream.on('status', (status) => this.toldState(status));
     this.paintBar();
-    this.begin();
-  }
-
-  async begin() {
-    await this.load().catch((fault) => { if (fault.status !== 404) this.faulted(fault); });
-    if (this.stopped) return;
     this.stream.start();
     this.turn();
   }
 
-  async load(query = '') {
-    const snapshot = await this.api.snapshot(this.id, query);
-    if (this.stopped) return;
-    this.stream.told(snapshot.endpoints);
-    applySnapshot(this.room, snapshot);
-    this.paintSoon();
-  }
-
-  took(events) {
-    for (const e of events) {
-      const asked = apply(this.room, e);
-      if (asked && performance.now() - (this.refetched ?? -Infinity) > 30_000) {
-        this.refetched = performance.now();
-        const at = new URL(asked.refetch, location.href);
-        this.load(at.search).catch((fault) => this.faulted(fault));
-      }
-      if (e.type === 'config') this.turnSoon();
-    }
-    this.paintSoon();
-  }
-
-  toldState(name, detail) {
-    this.stateTag.dataset.state = name;
-    const words = { live: 'Live', connecting: 'Connecting…', waiting: 'Reconnecting…' };
-    this.stateTag.textContent = words[name] ?? (detail?.reason ? `Stopped: ${detail.reason}` : 'Stopped');
+  toldState(status) {
+    this.stateTag.dataset.state = status.state;
+    this.stateTag.textContent = status.state === 'stopped' && status.reason ? `Stopped: ${status.reason}` : statusText(status);
   }
 
   turnSoon() {
@@ -152,8 +123,8 @@ export class RoomView {
   atEnd() { return this.feed.scrollHeight - this.feed.scrollTop - this.feed.clientHeight < 48; }
 
   paint() {
-    const { changed } = this.room;
-    this.room.changed = new Set();
+    const changed = this.dirty;
+    this.dirty = new Set();
     this.title.textContent = this.room.title;
     document.title = `${this.room.title} · Console`;
     const sampled = sampledText(this.room);
@@ -197,7 +168,7 @@ export class RoomView {
     }
     const known = new Set(this.comments().map((c) => c.id));
     for (const id of this.selected) if (!known.has(id)) this.selected.delete(id);
-    if (this.current !== null && !this.room.ids.has(this.current)) this.current = null;
+    if (this.current !== null && !this.room.comment(this.current)) this.current = null;
     this.paintMarks();
   }
 
@@ -207,7 +178,8 @@ export class RoomView {
       return h('li', { class: 'event gift' }, span('giver', shownAs(e.gift.user, 'Someone')), ` sent ${e.gift.item} `,
         span('times', `×${e.gift.count ?? 1}`), e.gift.amount_micros > 0 ? span('amount', money(e.gift.amount_micros, e.gift.currency)) : null);
     }
-    if (e.type === 'note') return h('li', { class: 'event' }, e.text);
+    if (e.type === 'config') return h('li', { class: 'event' }, configLine(e.config));
+    if (e.type === 'skipped') return h('li', { class: 'event' }, `${e.count} comments passed over: this connection was too slow for them.`);
     if (e.retracted) return h('li', { class: 'retracted', 'data-id': e.id }, `Removed: ${shownAs(e.user, '')}${e.reason ? ` (${e.reason})` : ''}`);
     const who = h('span', { class: 'who' }, h('bdi', {}, shownAs(e.user)));
     who.style.setProperty('color', `hsl(${hue(e.user?.id ?? '')} 60% var(--who-light, 40%))`);
@@ -217,7 +189,7 @@ export class RoomView {
   }
 
   paintScores() {
-    const all = scoreboard(this.room);
+    const all = this.room.scores;
     this.scores.hidden = all.length === 0;
     this.scores.replaceChildren(...all.map((s) => h('div', { class: 'score' }, span('figures', `${s.score.home} – ${s.score.away}`), span('match', s.match_id))));
   }
@@ -288,7 +260,7 @@ export class RoomView {
   aim(comment) {
     this.selected.clear();
     this.aimed = comment;
-    this.current = this.room.ids.has(comment.id) ? comment.id : null;
+    this.current = this.room.comment(comment.id) ? comment.id : null;
     this.paintMarks();
     this.feed.querySelector(`li[data-id="${comment.id}"]`)?.scrollIntoView({ block: 'nearest' });
   }

@@ -1,15 +1,12 @@
-// The room page's shell: it moves bytes between the stream, the pure model and the document. Text is always text.
+// The room page's shell: the client package has the stream and the picture, this puts it into the document. Text is always text.
 
-import { answerable, apply, applySnapshot, emptyRoom, isRetracted, likesShown, optimistic, sampledText, scoreboard, standing, undecided } from './model.js';
-import { RoomStream } from './stream.js';
-import { claim, hue, money, scoreLine, shownAs, span } from './words.js';
+import { Room, statusText } from './grandstand-client.js';
+import { claim, configLine, cut, hue, likesShown, money, reasonText, sampledText, scoreLine, shownAs, span } from './words.js';
 
 const roomId = decodeURIComponent(location.pathname.split('/')[2] ?? '');
-const room = emptyRoom(roomId);
 const el = (id) => document.getElementById(id);
 const [feed, pill, scores, stateTag, note, text, nameInput] =
   ['feed', 'pill', 'scores', 'state', 'composer-note', 'composer-text', 'composer-name'].map(el);
-const api = `/v1/rooms/${encodeURIComponent(roomId)}`;
 
 // ---- identity: a named guest of this browser, or a token handed over in the fragment (never in the query, never logged)
 const handed = new URLSearchParams(location.hash.slice(1)).get('token');
@@ -31,13 +28,24 @@ async function becomeGuest(name) {
   guest = { token: body.token, name, id: claim(body.token, 'sub'), expires: (exp ?? 0) * 1000 };
   localStorage.setItem('grandstand.guest', JSON.stringify(guest));
   el('name-row').hidden = true;
-  stream.renew();
+  await room.renewToken();
 }
+
+const room = new Room({
+  room: roomId,
+  token(reason) {
+    // A guest's name is good for twelve hours; then the reader watches on and chooses one anew.
+    if (reason === 'expired') { guest = null; localStorage.removeItem('grandstand.guest'); el('name-row').hidden = false; }
+    return guest?.token ?? null;
+  },
+});
+const { store } = room;
 
 const NOT_CONNECTED = 'Not connected: it is sent when the connection is back.';
 
 // ---- painting: at most once per animation frame, and only what changed
 const nodes = new Map();
+let dirty = new Set();
 let painting = false;
 let pinned = true;
 let unread = 0;
@@ -55,13 +63,14 @@ const time = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-di
 function fateText(e) {
   switch (e.fate) {
     case 'sending': return 'sending…';
-    case 'waiting': return `${e.reason}…`;
+    case 'waiting': return e.reason === 'moderation' ? 'waiting for moderation…' : 'sending…';
+    case 'unknown': return 'it is not known whether it was sent';
     case 'sent': return 'sent';
     case 'shown': return 'shown';
     case 'kept': return 'kept and not shown';
     case 'refused': {
       const wait = e.retryAfterMs === undefined ? '' : `, try again in ${Math.ceil(e.retryAfterMs / 1000)} s`;
-      return `not sent: ${e.reason}${wait}`;
+      return `not sent: ${reasonText(e.reason)}${wait}`;
     }
     default: return '';
   }
@@ -71,7 +80,7 @@ function fateText(e) {
 function quote(parent) {
   const line = document.createElement('blockquote');
   if (parent.user) {
-    line.append(span('who', shownAs(parent.user)), document.createTextNode(parent.body));
+    line.append(span('who', shownAs(parent.user)), document.createTextNode(cut(parent.body)));
   } else {
     line.className = 'unknown';
     line.textContent = parent.retracted ? 'Answer to a comment that was removed' : 'Answer to an earlier comment';
@@ -102,9 +111,9 @@ function draw(li, e) {
     li.append(span('giver', shownAs(e.gift.user, 'Someone')),
       document.createTextNode(` sent ${e.gift.item} `), span('times', `×${e.gift.count ?? 1}`));
     if (e.gift.amount_micros > 0) li.append(span('amount', money(e.gift.amount_micros, e.gift.currency)));
-  } else if (e.type === 'note') {
+  } else if (e.type === 'config' || e.type === 'skipped') {
     li.className = 'event';
-    li.textContent = e.text;
+    li.textContent = e.type === 'config' ? configLine(e.config) : `${e.count} comments passed over: this connection was too slow for them.`;
   } else if (e.retracted) {
     li.className = 'retracted';
     li.textContent = e.reason ? `Removed: ${e.reason}` : 'Removed';
@@ -130,14 +139,14 @@ function draw(li, e) {
 }
 
 function paint() {
-  const changed = room.changed;
-  room.changed = new Set();
+  const changed = dirty;
+  dirty = new Set();
   if (changed.has('head')) {
-    el('title').textContent = room.title;
-    document.title = `${room.title} · Grandstand`;
+    el('title').textContent = store.title;
+    document.title = `${store.title} · Grandstand`;
   }
   if (changed.has('head') || changed.has('counters')) {
-    const sampled = sampledText(room);
+    const sampled = sampledText(store);
     el('sampled').hidden = sampled === null;
     el('sampled').title = sampled ?? '';
   }
@@ -145,20 +154,20 @@ function paint() {
   if (changed.has('scores')) paintScores();
   if (changed.has('banners')) paintBanners();
   if (!changed.has('entries')) return;
-  if (replyingTo !== null && isRetracted(room, replyingTo.id)) {
+  if (replyingTo !== null && store.isRetracted(replyingTo.id)) {
     reply(null);
     say('The comment you were answering was removed.', 'warn');
   }
   const before = feed.scrollHeight - feed.scrollTop;
-  const wanted = new Set(room.entries);
+  const wanted = new Set(store.entries);
   for (const [entry, li] of nodes) {
     if (!wanted.has(entry)) { li.remove(); nodes.delete(entry); }
   }
   let added = 0;
   let at = feed.firstElementChild;
-  for (const entry of room.entries) {
+  for (const entry of store.entries) {
     let li = nodes.get(entry);
-    const stamp = `${entry.version ?? 0}`;
+    const stamp = `${entry.version}`;
     if (!li) {
       li = document.createElement('li');
       draw(li, entry);
@@ -192,10 +201,10 @@ function addedHeight(n) {
 const short = new Intl.NumberFormat(undefined, { notation: 'compact', maximumFractionDigits: 1 });
 
 function paintCounters() {
-  const { viewers } = room.counters;
+  const { viewers } = store.counters;
   el('watching').hidden = typeof viewers !== 'number';
   el('watching').textContent = `${short.format(viewers ?? 0)} watching`;
-  const likes = likesShown(room);
+  const likes = likesShown(store);
   const total = likes.reduce((sum, [, n]) => sum + n, 0);
   el('likes').textContent = short.format(total);
   el('like').title = likes.map(([kind, n]) => `${kind} ${n}`).join(', ');
@@ -203,7 +212,7 @@ function paintCounters() {
 }
 
 function paintScores() {
-  const board = scoreboard(room);
+  const board = store.scores;
   scores.hidden = board.length === 0;
   scores.replaceChildren(...board.map((s) => {
     const line = document.createElement('div');
@@ -224,7 +233,7 @@ let bannersEnd;
 /** The newest banner, and how many stand behind it. */
 function paintBanners() {
   clearTimeout(bannersEnd);
-  const all = standing(room, Date.now());
+  const all = store.banners(Date.now());
   const bar = el('banners');
   bar.hidden = all.length === 0;
   if (all.length === 0) { bar.replaceChildren(); return; }
@@ -243,7 +252,7 @@ function paintBanners() {
   bar.replaceChildren(...parts);
   const next = Math.min(...all.map((b) => Date.parse(b.until_ts)));
   // Rounded up: just before its end it would still stand. A timer holds 24 days at most, a banner one.
-  bannersEnd = setTimeout(() => { room.changed.add('banners'); paintSoon(); }, Math.max(0, next - Date.now()) + 50);
+  bannersEnd = setTimeout(() => { dirty.add('banners'); paintSoon(); }, Math.max(0, next - Date.now()) + 50);
 }
 
 feed.addEventListener('scroll', () => {
@@ -254,61 +263,31 @@ pill.addEventListener('click', () => { pinned = true; unread = 0; pill.hidden = 
 new ResizeObserver(() => { if (pinned) feed.scrollTop = feed.scrollHeight; }).observe(feed);
 document.addEventListener('visibilitychange', () => { if (!document.hidden) paintSoon(); });
 
-// ---- the stream
-async function loadSnapshot(url) {
-  const response = await fetch(url ?? `${api}/snapshot`, {
-    headers: guest ? { authorization: `Bearer ${guest.token}` } : {},
-  });
-  if (!response.ok) {
-    const body = await response.json().catch(() => ({}));
-    throw Object.assign(new Error(body.detail ?? body.title ?? `HTTP ${response.status}`), { status: response.status });
-  }
-  const snapshot = await response.json();
-  stream.told(snapshot.endpoints);
-  applySnapshot(room, snapshot);
+// ---- what the room tells
+room.on('change', (parts) => {
+  for (const part of parts) dirty.add(part);
   paintSoon();
+});
+
+let countdown;
+/** How it stands with the stream; a wait is counted down. */
+function paintStatus(status) {
+  clearInterval(countdown);
+  stateTag.dataset.state = status.state;
+  stateTag.textContent = statusText(status);
+  if (status.wait_ms > 1500) {
+    const until = Date.now() + status.wait_ms;
+    countdown = setInterval(() => { stateTag.textContent = statusText({ ...status, wait_ms: Math.max(0, until - Date.now()) }); }, 1000);
+  }
 }
 
-// Taps of a moment go together, at most 50 of them; what is shown is what the room counts.
-const TAPS_MAX = 50;
-const TAPS_TOGETHER_MS = 250;
-let taps = 0;
-
-let lastRefetch = -Infinity;
-const stream = new RoomStream(roomId, {
-  cursor: () => room.cursor,
-  token: () => guest?.token ?? null,
-  events(events) {
-    for (const e of events) {
-      const ask = apply(room, e);
-      // Snapshot and stream overlap and are joined by id; one refetch in 30 s is enough for any answer of the server.
-      if (ask && performance.now() - lastRefetch > 30_000) {
-        lastRefetch = performance.now();
-        loadSnapshot(ask.refetch).catch((fault) => say(`Could not reload the room: ${fault.message}`, 'bad'));
-      }
-    }
-    paintSoon();
-  },
-  state(name, detail) {
-    stateTag.dataset.state = name;
-    switch (name) {
-      case 'live':
-        stateTag.textContent = 'Live';
-        for (const e of undecided(room, Date.now())) stream.send({ op: 'publish', client_msg_id: e.clientMsgId, body: e.body, reply_to: e.parent?.id });
-        sendTaps();
-        if (note.textContent === NOT_CONNECTED) say('');
-        break;
-      case 'connecting': stateTag.textContent = 'Connecting…'; break;
-      case 'waiting': stateTag.textContent = detail.ms > 1500 ? `Reconnecting in ${Math.round(detail.ms / 1000)} s` : 'Reconnecting…'; break;
-      case 'stopped': {
-        stateTag.textContent = 'Stopped';
-        say(`This room can't be watched: ${detail.reason || `code ${detail.code}`}`, 'bad');
-        if (guest && detail.code === 4003) { localStorage.removeItem('grandstand.guest'); }
-        break;
-      }
-      default: stateTag.textContent = name;
-    }
-  },
+room.on('status', (status) => {
+  paintStatus(status);
+  if (status.state === 'live' && note.textContent === NOT_CONNECTED) say('');
+  if (status.state === 'stopped') {
+    say(`This room can't be watched: ${status.reason || `code ${status.code}`}`, 'bad');
+    if (guest && status.code === 4003) localStorage.removeItem('grandstand.guest');
+  }
 });
 
 // ---- the composer
@@ -322,26 +301,24 @@ let replyingTo = null;
 
 /** The next comment answers this event; `null`: nobody. */
 function reply(id) {
-  const parent = id === null ? null : answerable(room, id);
+  const parent = id === null ? null : store.answerable(id);
   replyingTo = parent;
   el('replying').hidden = parent === null;
   if (parent === null) { el('replying-to').replaceChildren(); return; }
   el('replying-to').replaceChildren(document.createTextNode('Replying to '), span('who', shownAs(parent.user)),
-    span('quoted', parent.body));
+    span('quoted', cut(parent.body)));
   text.focus();
 }
 
 el('reply-cancel').addEventListener('click', () => { reply(null); text.focus(); });
 
 function publish(body) {
-  const id = crypto.randomUUID?.() ?? `${Date.now()}-${Math.random().toString(36).slice(2)}`;
-  const parent = replyingTo ?? undefined;
-  optimistic(room, id, { id: guest.id, display: guest.name, badges: [] }, body, Date.now(), parent);
+  const { id } = replyingTo ?? {};
   reply(null);
   pinned = true;
-  paintSoon();
-  if (!stream.send({ op: 'publish', client_msg_id: id, body, reply_to: parent?.id })) say(NOT_CONNECTED, 'warn');
-  else say('');
+  room.publish(body, { ...(id !== undefined && { reply_to: id }), user: { id: guest.id, display: guest.name, badges: [] } });
+  if (room.status.state === 'live') say('');
+  else say(NOT_CONNECTED, 'warn');
 }
 
 /** Whether there is somebody to speak as: a name that was chosen makes one, however often it is asked meanwhile. */
@@ -355,24 +332,11 @@ async function somebody() {
   return true;
 }
 
-// ---- likes
-function sendTaps() {
-  const n = Math.min(taps, TAPS_MAX);
-  if (n === 0) return;
-  if (!stream.send({ op: 'like', n })) {
-    // Kept for the next connection, but no more than one operation of it.
-    taps = n;
-    return;
-  }
-  taps -= n;
-  if (taps > 0) setTimeout(sendTaps, TAPS_TOGETHER_MS);
-}
-
+// ---- likes: the package gathers them; what is shown is what the room counts
 el('like').addEventListener('click', async () => {
   try {
     if (!await somebody()) return;
-    taps += 1;
-    if (taps === 1) setTimeout(sendTaps, TAPS_TOGETHER_MS);
+    room.like();
     el('like').classList.remove('tapped');
     requestAnimationFrame(() => el('like').classList.add('tapped'));
   } catch (fault) {
@@ -399,12 +363,6 @@ text.addEventListener('keydown', (event) => {
 });
 text.addEventListener('input', () => { text.style.height = ''; text.style.height = `${Math.min(128, text.scrollHeight + 2)}px`; });
 
-// ---- start: snapshot, then the stream from its cursor
+// ---- start
 el('title').textContent = roomId;
-try {
-  await loadSnapshot();
-} catch (fault) {
-  // A room that does not exist yet has no snapshot; the stream says what is the matter with the rest.
-  if (fault.status !== 404) say(`No snapshot: ${fault.message}`, 'warn');
-}
-stream.start();
+room.start();

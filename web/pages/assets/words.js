@@ -15,6 +15,50 @@ export function shownAs(user, nobody = 'someone') {
   return user?.display ?? user?.id ?? nobody;
 }
 
+/** Characters of a comment that stand over an answer to it. */
+const QUOTE_MAX = 90;
+
+/** A text cut to `QUOTE_MAX` characters, as readers count them. */
+export function cut(body) {
+  // A character is one unit at least: most comments need not be taken apart.
+  if (body.length <= QUOTE_MAX) return body;
+  const letters = [...new Intl.Segmenter(undefined, { granularity: 'grapheme' }).segment(body.slice(0, 16 * QUOTE_MAX))];
+  return letters.length > QUOTE_MAX ? `${letters.slice(0, QUOTE_MAX).map((l) => l.segment).join('').trimEnd()}…` : body;
+}
+
+/** Why a comment was refused, where the server says it in one word. */
+export function reasonText(reason) {
+  switch (reason) {
+    case 'slow_mode': return 'slow mode';
+    case 'user_rate': return 'you write too fast';
+    case 'room_rate': return 'the room is too busy';
+    case 'ip_rate': return 'too many from your address';
+    case 'moderation': return 'not allowed by moderation';
+    default: return reason ?? 'too many';
+  }
+}
+
+/** What a change of a room's settings says to its viewers. */
+export function configLine(config) {
+  const { slow_mode_seconds: seconds } = config;
+  if (seconds === undefined) return `The room is ${config.state}.`;
+  return seconds > 0 ? `Slow mode: one comment every ${seconds} s.` : 'Slow mode is off.';
+}
+
+/** Kinds of likes with their totals, the most liked first. */
+export function likesShown(room) {
+  return Object.entries(room.counters.likes ?? {}).sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1));
+}
+
+/** What the badge of a sampled room says at length; `null` when everyone is shown everything. */
+export function sampledText(room) {
+  if (!room.config.sampled) return null;
+  const cap = room.config.cap ? `at most ${room.config.cap} comments a second` : 'a part of the comments';
+  const keep = room.counters.keep_fraction;
+  const part = typeof keep === 'number' && keep < 1 ? `, now about ${Number((keep * 100).toPrecision(2))} % of what is said` : '';
+  return `You are shown ${cap}${part}. Scores and gifts are complete.`;
+}
+
 const stamp = new Intl.DateTimeFormat(undefined, { dateStyle: 'short', timeStyle: 'medium' });
 /** A time as `ts` is: its day and the second. */
 export function when(ts) {

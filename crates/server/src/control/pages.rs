@@ -55,10 +55,8 @@ const ASSETS: &[(&str, &str, &[u8])] = &[
     asset!("grandstand-room.js", "text/javascript; charset=utf-8"),
     asset!("grandstand.css", "text/css; charset=utf-8"),
     asset!("icon.svg", "image/svg+xml"),
-    asset!("model.js", "text/javascript; charset=utf-8"),
     asset!("room.js", "text/javascript; charset=utf-8"),
     asset!("rooms.js", "text/javascript; charset=utf-8"),
-    asset!("stream.js", "text/javascript; charset=utf-8"),
     asset!("words.js", "text/javascript; charset=utf-8"),
 ];
 
