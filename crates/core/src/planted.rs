@@ -2,7 +2,8 @@
 //!
 //! One fault is armed at a time, by number, for the current thread: the owner's side from 1, the viewers' side from 21,
 //! likes from 41, gifts and banners from 51, wide rooms from 61, tokens from 81,
-//! bans from 91, the score desk from 120, what rooms ask and where they may be shown from 130.
+//! bans from 91, the score desk from 120, what rooms ask and where they may be shown from 130, how much of a wide room a viewer is
+//! given and whom a retract reaches from 141.
 
 /// Every fault, with what it is.
 pub const ALL: &[(u32, &str)] = &[
@@ -82,6 +83,15 @@ pub const ALL: &[(u32, &str)] = &[
     (134, "a pin stays past its end"),
     (135, "a retract of what was held hides nothing that is shown of it"),
     (137, "a room asks nothing of its comments"),
+    (141, "a viewer is given one comment a window more than its cap"),
+    (142, "the shedder takes more than half without an order"),
+    (143, "who has waited two seconds is given no word"),
+    (144, "an order to the shedder outlives its end"),
+    (146, "a retract of what was said in a wide room does not name what was shown of it"),
+    (147, "recovery forgets which of what was said was shown"),
+    (148, "what a ring was filled back with takes nothing back"),
+    (149, "a ring gives what was taken back to who comes later"),
+    (150, "a retract of what nobody was shown is told to everyone"),
 ];
 
 #[cfg(feature = "planted")]

@@ -23,6 +23,7 @@ pub mod keep;
 pub mod known;
 pub mod pick;
 pub mod shedder;
+pub mod silence;
 pub mod switch;
 pub mod window;
 
@@ -145,6 +146,10 @@ impl Candidate {
     }
     pub fn record(&self) -> &Arc<Record> {
         &self.record
+    }
+    /// When it was offered.
+    pub fn at(&self) -> Mono {
+        self.at
     }
     pub fn author(&self) -> &UserId {
         &self.author

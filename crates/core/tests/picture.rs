@@ -147,7 +147,7 @@ fn scene(seed: u64, keys: u64) -> Scene {
         let fate = if winner.by_right { Fate::Right } else { Fate::Lot };
         fates.insert(place_of(winner.candidate.id()), (fate, winner.weight, winner.repeats));
     }
-    for waiting in window.draw(usize::MAX, |_| true) {
+    for waiting in window.draw(usize::MAX, now, |_| true) {
         fates.insert(place_of(waiting.candidate.id()), (Fate::Waits, waiting.weight, waiting.repeats));
     }
     let mut table = Table::new(WindowNumber(1), winners.iter().map(|w| w.weight).collect());
@@ -161,7 +161,7 @@ fn scene(seed: u64, keys: u64) -> Scene {
         let (quota, mut picks) = (quota(key, WindowNumber(1), 5_000, 200), Vec::new());
         match followed.is_empty() {
             true => table.pick(key, quota, |at| picks.push(at)),
-            false => table.pick_followed(key, quota, |at| followed.contains(&at), |at| picks.push(at)),
+            false => table.pick_followed(key, quota, &followed, |at| picks.push(at)),
         }
         picks.extend(place(&|said| SAID[said].3 == *viewer));
         picks.sort_unstable();

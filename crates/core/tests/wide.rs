@@ -461,6 +461,22 @@ impl Stand {
 }
 
 #[test]
+fn a_block_among_winners_does_not_make_two_windows_of_one() {
+    let mut stand = strict(5);
+    for who in ["ann", "bob", "cid", "dan", "eve"] {
+        stand.raw(who, "k", &format!("{who} says this"));
+    }
+    stand.close_window();
+    for word in [Verdict::Allow, Verdict::Allow, Verdict::Block, Verdict::Allow, Verdict::Allow] {
+        stand.judge(word);
+    }
+    let shown = stand.shown();
+    assert_eq!(shown.len(), 4);
+    // A viewer picks its share of a window, and would of each half.
+    assert!(shown.iter().all(|(_, won)| won.is_some_and(|won| won.of == 4)), "{shown:?}");
+}
+
+#[test]
 fn who_replaces_a_blocked_winner_passes_nothing_that_its_author_said_before() {
     let mut stand = strict(1);
     stand.raw("mia", "k", "hi");

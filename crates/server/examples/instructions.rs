@@ -20,6 +20,7 @@ use grandstand_core::owner::{Owner, Settings};
 use grandstand_core::record::{Audience, Body, Lane, Verdict};
 use grandstand_core::rng::Rng;
 use grandstand_core::sampler::pick::{ViewerKey, WindowNumber};
+use grandstand_core::sampler::silence::GivenAt;
 use grandstand_core::sampler::window::{self, Window};
 use grandstand_core::sampler::{self, Candidate};
 use grandstand_core::time::{Mono, Wall};
@@ -28,7 +29,7 @@ use grandstand_core::viewer::ring::{self, Entry, Ring};
 use grandstand_core::viewer::session::{Action, Credential, Op, Session, Start};
 use grandstand_core::viewer::walk::{self, Place, Step, Walk};
 use grandstand_server::gateway::frames::{self, Out, Rides};
-use grandstand_server::gateway::parts::{self, Cap, GivenAt, Parts, Who};
+use grandstand_server::gateway::parts::{self, Cap, Parts, Taste, Who};
 use grandstand_server::link::{Piece, Won};
 use grandstand_server::metrics::Transport;
 use grandstand_wire::{event, op, record};
@@ -49,8 +50,9 @@ const CASES: &[Case] = &[
     ("session-publish", 2_000, session),
     ("walk-same-place", 5_000, || walk(true)),
     ("walk-own-place", 2_000, || walk(false)),
-    ("walk-wide-chat", 5_000, || walk_wide(5)),
-    ("walk-wide-danmaku", 5_000, || walk_wide(50)),
+    ("walk-wide-chat", 5_000, || walk_wide(5, None)),
+    ("walk-wide-danmaku", 5_000, || walk_wide(50, None)),
+    ("walk-wide-followed", 5_000, || walk_wide(5, Some(taste()))),
     ("wide-window", 500, wide_window),
     ("window-offer", 2_000, window_offer),
     ("window-close", 50, window_close),
@@ -103,6 +105,7 @@ fn piece(seq: u64) -> Arc<Piece> {
         json: json.into_boxed_slice(),
         author: record.user.clone().map(|user| (user, record.client_msg_id.clone())),
         audience: Audience::Everyone,
+        unallowed: false,
         retracts: None,
         won: None,
     })
@@ -259,7 +262,8 @@ fn wide_ring(at: Mono) -> Ring<Arc<Piece>> {
             reply_to: None,
         };
         let piece = Arc::into_inner(piece(seq)).expect("just made");
-        let piece = Arc::new(Piece { won: Some(won), ..piece });
+        let author = UserId::parse(&format!("user-{seq}")).map(|user| (user, None));
+        let piece = Arc::new(Piece { won: Some(won), author, ..piece });
         ring.push(Entry { won: parts::lot(&piece, 5_000), ..entry(&piece, at) });
     }
     ring
@@ -267,7 +271,7 @@ fn wide_ring(at: Mono) -> Ring<Arc<Piece>> {
 
 /// What a viewer more of a wide room costs beside its socket's write: its step, its part, and the frame of it. To be held
 /// against `walk-same-place`.
-fn walk_wide(cap: u32) -> Box<dyn FnMut()> {
+fn walk_wide(cap: u32, taste: Option<Taste>) -> Box<dyn FnMut()> {
     let now = Mono(1_000_000);
     let ring: &'static Ring<Arc<Piece>> = Box::leak(Box::new(wide_ring(now)));
     let mut walk = Walk::new(ring, walk::Limits::default(), now);
@@ -278,13 +282,23 @@ fn walk_wide(cap: u32) -> Box<dyn FnMut()> {
         let who = Who::new(ViewerKey(keys.next()), true);
         let mut place = Place::live(ring.floor());
         let Step::Send(plan) = black_box(walk.step(&place)) else { panic!("the ring holds something") };
-        let reader = parts::reader(who, None, cap);
+        let reader = parts::reader(who, taste.as_ref(), cap);
         let rides = Rides { latest: false, banner: false };
         let part = parts.find(&walk, &plan, rides, &reader, Some(GivenAt::new(now)), |_| ());
         black_box(parts.frame(part.frame));
         place.advance(&plan);
         black_box(place);
     })
+}
+
+/// Twenty followed users, one of whom is among the winners.
+fn taste() -> Taste {
+    Taste::of(
+        (60..80)
+            .step_by(19)
+            .chain(200..218)
+            .filter_map(|n| Some(ViewerKey::of_user(&UserId::parse(&format!("user-{n}"))?))),
+    )
 }
 
 /// What a window costs a worker once, however many viewers it has.

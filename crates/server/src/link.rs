@@ -109,6 +109,8 @@ pub struct Piece {
     /// Whose it is: the author's own connections get `client_msg_id` too.
     pub author: Option<(UserId, Option<ClientMsgId>)>,
     pub audience: Audience,
+    /// A comment without an allow of a room that shows none without: never, unless something is very wrong.
+    pub unallowed: bool,
     /// On a retract: what must not be shown from here on. A ring drops the bodies it holds.
     pub retracts: Option<RetractTarget>,
     /// A window's winner: it is for those whom a gateway picks it for.

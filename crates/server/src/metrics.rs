@@ -211,6 +211,9 @@ impl ByLane {
             *sum += n;
         }
     }
+    pub fn of(self, lane: Lane) -> u64 {
+        lane_idx(lane).map_or(0, |idx| self.0[idx])
+    }
     pub fn total(self) -> u64 {
         self.0.iter().sum()
     }
@@ -281,7 +284,7 @@ pub struct Metrics {
     /// HTTP/2 connections ended because their peer asked for more than it may.
     pub http2_calmed: AtomicU64,
     /// Whether the shedder takes, an operator's order does, and an operator has said that it may; 1 for yes.
-    pub shedding: [AtomicI64; 3],
+    pub shedding: [AtomicI64; 4],
     pub accepted: AtomicU64,
     /// `accept` failed (descriptors, memory).
     pub accept_failed: AtomicU64,
@@ -333,6 +336,8 @@ pub struct Metrics {
     pub crowded_out: [AtomicU64; LANES.len()],
     /// Priority events that were missing on the way from the shard to a ring. Each is a bug.
     pub priority_lost: AtomicU64,
+    /// Comments without an allow of rooms that show none without, given to viewers. Each is a bug.
+    pub unallowed: AtomicU64,
     /// Banners given to streams and polls, and banners that were not, in the order of [`BannerHop::ALL`].
     pub banners_told: AtomicU64,
     pub banners_dropped: [AtomicU64; BannerHop::ALL.len()],
@@ -475,6 +480,7 @@ impl Metrics {
             sampled,
             crowded_out,
             priority_lost,
+            unallowed,
             banners_told,
             banners_dropped,
             encoded,
@@ -507,6 +513,7 @@ impl Metrics {
             requested,
             admitted,
             priority_lost,
+            unallowed,
             banners_told,
             encoded,
             ops,

@@ -147,10 +147,12 @@ impl Shedding {
         let engaged = state.shedder.is_engaged();
         self.takes.store(engaged || ordered || state.pressed, Ordering::Relaxed);
         let set = |gauge: &AtomicI64, on: bool| gauge.store(i64::from(on), Ordering::Relaxed);
-        let [of_shedder, of_order, of_announcement] = &metrics.shedding;
+        let [of_shedder, of_order, of_announcement, unannounced] = &metrics.shedding;
         set(of_shedder, engaged);
         set(of_order, ordered);
         set(of_announcement, state.expected_until > now);
+        // Said here, because what is added up over gateways does not tell whose announcement it was.
+        set(unannounced, (engaged || ordered) && state.expected_until <= now);
     }
 }
 
@@ -249,7 +251,7 @@ mod tests {
         assert!(shedding.order(order, change(), s(10), &metrics));
         assert_eq!(shedding.cap_milli(5_000, s(11)), 1_000);
         let shown = metrics.shedding.each_ref().map(|n| n.load(Ordering::Relaxed));
-        assert_eq!(shown, [0, 1, 1]);
+        assert_eq!(shown, [0, 1, 1, 0]);
         let view = shedding.view(s(20));
         assert_eq!((view.cap, view.expected), (Some((1_000, secs(50))), Some(secs(3_590))));
         run(&shedding, 71, 1, 0, 0, &metrics);
@@ -257,6 +259,19 @@ mod tests {
         assert_eq!(metrics.shedding[1].load(Ordering::Relaxed), 0);
         assert!(shedding.order(Order::default(), change(), s(80), &metrics));
         assert_eq!(metrics.shedding[2].load(Ordering::Relaxed), 0, "the announcement is over");
+    }
+
+    #[test]
+    fn what_nobody_announced_is_told_apart() {
+        let (shedding, metrics) = (Shedding::default(), Metrics::new());
+        let unannounced = || metrics.shedding[3].load(Ordering::Relaxed);
+        run(&shedding, 10, 6, 400, 900, &metrics);
+        assert_eq!(unannounced(), 1);
+        let expected = Order { cap: None, expected: Some(secs(60)) };
+        assert!(shedding.order(expected, change(), s(20), &metrics));
+        assert_eq!(unannounced(), 0);
+        run(&shedding, 90, 1, 400, 900, &metrics);
+        assert_eq!(unannounced(), 1, "the evening is over and it still takes");
     }
 
     #[test]

@@ -7,6 +7,8 @@ mod bans;
 mod erase;
 pub mod feeds;
 mod gifts;
+mod retracts;
+mod sampling;
 mod site;
 mod verdicts;
 
@@ -21,15 +23,19 @@ use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::owner::answer::Fate;
 use grandstand_core::owner::view::RoomView;
 use grandstand_core::record::{Audience, Body, Lane, Record, RetractTarget};
+use grandstand_core::sampler::pick::ViewerKey;
 use grandstand_core::time::Wall;
 use grandstand_core::viewer::walk::Skipped;
 
 use crate::history::{Begun, ClientIdx, Line, Seen, Snapshot, Wish};
-use crate::process;
+use crate::process::{self, CAP_MILLI};
 use crate::world::Survived;
 
 /// What may lie between the check of a comment and its id: a slow write before its own batch, and a verdict.
 const SLOW_MODE_SLACK: Duration = Duration::from_millis(1_900);
+
+/// A cap below which a viewer is given one comment of some windows and none of others.
+const ONE_A_WINDOW: u64 = 5_000;
 
 /// What was found, in words that begin with the invariant's number in ARCHITECTURE.md.
 pub type Violations = Vec<String>;
@@ -59,6 +65,8 @@ pub struct Weight {
     pub apart: u64,
     /// Times a match was shown from another provider.
     pub switches: u64,
+    /// Picks under a cap that a shedder had lowered.
+    pub shed: u64,
 }
 
 impl Log<'_> {
@@ -461,13 +469,17 @@ struct Session {
     cut: Vec<(Position, Position)>,
     /// The snapshot that is owed since.
     owed: Option<(Position, Pseq)>,
-    /// Winners of wide rooms that are its part.
-    part: Option<BTreeSet<EventId>>,
+    /// Winners of wide rooms that are its part, and that it may be given instead under a lower cap.
+    part: Option<[BTreeSet<EventId>; 2]>,
+    given_part: sampling::Given,
+    page: retracts::Page,
     /// Highest revision of each score event, as a page would show it.
     board: BTreeMap<(Key, Key), Revision>,
 }
 
 fn check_viewers(log: &Log<'_>, history: &[Line], found: &mut Violations, weight: &mut Weight) {
+    let told = retracts::Told::of(log, found);
+    let taken = taken_back(log);
     let mut sessions: BTreeMap<ClientIdx, Session> = BTreeMap::new();
     for line in history {
         match &line.seen {
@@ -475,20 +487,24 @@ fn check_viewers(log: &Log<'_>, history: &[Line], found: &mut Violations, weight
                 let session = sessions.entry(*client).or_default();
                 session.room = Some(room.clone());
                 if session.part.is_none() {
-                    session.part = Some(part_of(log, room, user));
+                    session.part = Some([CAP_MILLI, ONE_A_WINDOW].map(|cap| part_of(log, room, user, cap)));
                 }
+                session.given_part.begin(ViewerKey::of_user(user));
                 if *kind == Begun::Snapshot && !has_priority(log, room, *asked, *cursor) {
                     found.push(format!("client {client} was sent to a snapshot from {asked:?} with nothing to lose"));
                 }
                 hello(session, *client, *asked, *cursor, *pseq, *kind, *skipped, found, weight);
             }
-            Seen::Events { client, room, skipped, events } => {
+            Seen::Events { client, room, skipped, events, head } => {
                 let session = sessions.entry(*client).or_default();
                 session.room = Some(room.clone());
                 session.told.extend(skipped.map(|skip| (skip, true)));
                 weight.skipped += skipped.map_or(0, |s| s.count);
                 weight.delivered += events.len() as u64;
-                events.iter().for_each(|event| deliver(log, session, *client, room, event, found));
+                for event in events {
+                    deliver(log, session, *client, room, event, found);
+                    found.append(&mut session.page.take(log, &told, *client, event, *head));
+                }
             }
             Seen::Paused { .. } => weight.paused += 1,
             Seen::Snapshot { client, shot } => {
@@ -501,6 +517,11 @@ fn check_viewers(log: &Log<'_>, history: &[Line], found: &mut Violations, weight
                     found.push(format!("I-04: client {client} was given a snapshot older than its stream"));
                 }
                 shot.tops.iter().for_each(|top| show(&mut session.board, top));
+                session.page.begin(log, shot);
+            }
+            Seen::Picked(picked) => {
+                weight.shed += u64::from(picked.cap_milli < CAP_MILLI);
+                sessions.entry(picked.client).or_default().given_part.picked(picked.client, line.at, picked, found);
             }
             Seen::Final { client, connected, undecided } => {
                 if !connected {
@@ -510,7 +531,7 @@ fn check_viewers(log: &Log<'_>, history: &[Line], found: &mut Violations, weight
                     found.push(format!("I-16: undecided at the end: {wish:?}"));
                 }
                 if let Some(session) = sessions.get(client) {
-                    account(log, *client, session, found);
+                    account(log, &taken, *client, session, found);
                 }
             }
             Seen::Asked(_) | Seen::Acked { .. } | Seen::Said { .. } | Seen::Decided { .. } | Seen::Refused(_) => {}
@@ -665,7 +686,11 @@ fn deliver(
     if id.position() <= session.last {
         found.push(format!("I-03: client {client} was given {id:?} after {:?}", session.last));
     }
-    if process::lot(event).is_some() && !session.part.as_ref().is_some_and(|part| part.contains(&id)) {
+    session.given_part.take(event);
+    let may = |[part, instead]: &[BTreeSet<EventId>; 2]| {
+        part.contains(&id) || (instead.contains(&id) && !session.given_part.shed.is_empty())
+    };
+    if process::lot(event).is_some() && !session.part.as_ref().is_some_and(may) {
         found.push(format!("I-04: client {client} was given {id:?}, a winner that is not its part"));
     }
     session.last = session.last.max(id.position());
@@ -688,36 +713,49 @@ fn show(board: &mut BTreeMap<(Key, Key), Revision>, event: &Record) {
 }
 
 /// What a viewer is given of every window of a room, wherever it reads it.
-fn part_of(log: &Log<'_>, room: &RoomId, user: &UserId) -> BTreeSet<EventId> {
+fn part_of(log: &Log<'_>, room: &RoomId, user: &UserId, cap_milli: u64) -> BTreeSet<EventId> {
     let mine = log.valid.iter().filter(|r| r.room.as_ref() == Some(room) && r.lane().is_some());
     let mine: Vec<Arc<Record>> = mine.map(|record| Arc::clone(record)).collect();
-    let winners = process::picked(&mine, &process::reader(user)).filter(|record| process::lot(record).is_some());
+    let winners =
+        process::picked(&mine, &process::reader(user, cap_milli)).filter(|record| process::lot(record).is_some());
     winners.map(|record| record.event_id()).collect()
 }
 
 /// At the end everything since the session began was given, told, or is covered by a snapshot.
-fn account(log: &Log<'_>, client: ClientIdx, session: &Session, found: &mut Violations) {
+fn account(log: &Log<'_>, taken: &Taken, client: ClientIdx, session: &Session, found: &mut Violations) {
     let (Some(begun), Some(room)) = (session.begun, &session.room) else { return };
+    let none = TakenBack::default();
+    let taken = taken.get(room).unwrap_or(&none);
+    session.page.judge(log, taken, client, found);
+    let mut left_out = BTreeSet::new();
     let mut untold: BTreeMap<usize, u64> = BTreeMap::new();
     for record in log.valid.iter().filter(|r| r.room.as_ref() == Some(room) && r.lane().is_some()) {
         let (id, at) = (record.event_id(), record.event_id().position());
-        let jumped = session.jumped.iter().any(|(from, to)| at > *from && at <= *to);
-        let cut = record.lane() == Some(Lane::Comment) && session.cut.iter().any(|(from, to)| at > *from && at <= *to);
+        let within = |stretches: &[(Position, Position)]| stretches.iter().any(|(from, to)| at > *from && at <= *to);
+        let jumped = within(&session.jumped);
+        let cut = record.lane() == Some(Lane::Comment) && within(&session.cut);
+        let is_taken = is_taken(log, taken, record);
+        let told = session.told.iter().position(|(skip, _)| skip.from <= id && id <= skip.to);
+        if let Some(lot) = process::lot(record).filter(|_| jumped || cut || is_taken || told.is_some()) {
+            left_out.insert(lot.window);
+        }
         if at <= begun || jumped || cut || session.given.contains(&id) || record.audience != Audience::Everyone {
             continue;
         }
         if process::lot(record).is_some() {
-            let owed = session.part.as_ref().is_some_and(|part| part.contains(&id));
-            if !owed {
+            let owed = session.part.as_ref().is_some_and(|[part, _]| part.contains(&id));
+            let shed = session.given_part.shed.iter().any(|picked| at > picked.from && at <= picked.to);
+            if !owed || shed {
                 continue;
             }
         }
-        let told = session.told.iter().position(|(skip, _)| skip.from <= id && id <= skip.to);
         match told.filter(|_| record.lane() == Some(Lane::Comment)) {
             Some(skip) => *untold.entry(skip).or_default() += 1,
+            None if is_taken => {}
             None => found.push(format!("I-04, I-16: client {client} was never given nor told {id:?}")),
         }
     }
+    session.given_part.judge(client, &left_out, found);
     for (idx, (skip, exact)) in session.told.iter().enumerate() {
         let missing = untold.get(&idx).copied().unwrap_or(0);
         // The log counts winners among what is too old to be picked from.
@@ -731,6 +769,34 @@ fn account(log: &Log<'_>, client: ClientIdx, session: &Session, found: &mut Viol
     if session.board != expect {
         found.push(format!("I-13: client {client} ends with {:?}, the log says {expect:?}", session.board));
     }
+}
+
+/// Whether a shown comment was taken back.
+fn is_taken(log: &Log<'_>, taken: &TakenBack, comment: &Record) -> bool {
+    let id = comment.event_id();
+    let said = comment.source.as_ref().map_or(id, |source| source.id);
+    // What was held was said when it was held: a purge between that and its approval did not reach back to it.
+    let held = comment.held_id().and_then(|held| log.by_id.get(&held));
+    let is_taken = |user: &UserId| match held {
+        Some(held) => taken.events.contains(&id) || taken.holds(held, said, user),
+        None => taken.holds(comment, said, user),
+    };
+    matches!(comment.body, Body::Comment(_)) && comment.user.as_ref().is_some_and(is_taken)
+}
+
+/// What was taken back by the end, by room; of every room of the log.
+type Taken<'a> = BTreeMap<&'a RoomId, TakenBack>;
+
+fn taken_back<'a>(log: &Log<'a>) -> Taken<'a> {
+    let mut taken = Taken::new();
+    for record in &log.valid {
+        let Some(room) = &record.room else { continue };
+        let of_room = taken.entry(room).or_default();
+        if let Body::Retract(retract) = &record.body {
+            of_room.add(&retract.target, record.event_id());
+        }
+    }
+    taken
 }
 
 /// Of each room, the highest revision of each score event up to a place.
@@ -761,14 +827,7 @@ fn check_snapshot(log: &Log<'_>, shot: &Snapshot, found: &mut Violations) {
     }
     for comment in &shot.recent {
         let id = comment.event_id();
-        let said = comment.source.as_ref().map_or(id, |source| source.id);
-        // What was held was said when it was held: a purge between that and its approval did not reach back to it.
-        let held = comment.held_id().and_then(|held| log.by_id.get(&held));
-        let is_taken = |user: &UserId| match held {
-            Some(held) => taken.events.contains(&id) || taken.holds(held, said, user),
-            None => taken.holds(comment, said, user),
-        };
-        if comment.user.as_ref().is_some_and(is_taken) {
+        if is_taken(log, &taken, comment) {
             found.push(format!("I-11: a snapshot shows {id:?}, which was retracted"));
         }
         if !log.by_id.get(&id).is_some_and(|record| ***record == **comment) {

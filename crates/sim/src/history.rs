@@ -7,6 +7,7 @@ use grandstand_core::likes::Totals;
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::owner::answer::Fate;
 use grandstand_core::record::{Record, Verdict};
+use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::time::Mono;
 use grandstand_core::viewer::walk::Skipped;
 
@@ -68,12 +69,16 @@ pub enum Seen {
         kind: Begun,
         skipped: Option<Skipped>,
     },
+    /// `head`: all up to here was known where they were chosen.
     Events {
         client: ClientIdx,
         room: RoomId,
         skipped: Option<Skipped>,
         events: Vec<Arc<Record>>,
+        head: Position,
     },
+    /// A gateway picked from windows of a wide room for a viewer.
+    Picked(Picked),
     /// Told that the room's owner is away.
     Paused {
         client: ClientIdx,
@@ -107,6 +112,23 @@ pub enum Seen {
         connected: bool,
         undecided: Option<Wish>,
     },
+}
+
+#[derive(Clone, Debug)]
+pub struct Picked {
+    pub client: ClientIdx,
+    /// Comments a thousand seconds, as the gateway's shedder says.
+    pub cap_milli: u64,
+    /// An operator's order for a lower cap is in force.
+    pub ordered: bool,
+    /// From the ring, and not what a resume promised.
+    pub live: bool,
+    /// The whole windows, and winners of them that were chosen: given, or told as too late.
+    pub windows: Vec<WindowNumber>,
+    pub n_given: usize,
+    /// (from, to]: of the log.
+    pub from: Position,
+    pub to: Position,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

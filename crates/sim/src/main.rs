@@ -130,7 +130,7 @@ fn seeds(args: &Args) -> Result<()> {
     let mut failed = 0;
     let mut made: BTreeMap<Fault, u64> = BTreeMap::new();
     let (mut survived, mut paused) = (Survived::default(), 0);
-    let (mut wide, mut said, mut won) = (0, 0, 0);
+    let (mut wide, mut said, mut won, mut shed) = (0, 0, 0, 0);
     let (mut acks, mut resumes, mut snapshots, mut skipped, mut delivered, mut epochs, mut slow, mut totals) =
         (0, 0, 0, 0, 0, 0, 0, 0);
     for (seed, outcome) in &outcomes {
@@ -148,6 +148,7 @@ fn seeds(args: &Args) -> Result<()> {
         wide += outcome.weight.wide;
         said += outcome.weight.said;
         won += outcome.weight.won;
+        shed += outcome.weight.shed;
         if !outcome.passed() {
             failed += 1;
             tell(&args.options(*seed), outcome);
@@ -172,7 +173,9 @@ fn seeds(args: &Args) -> Result<()> {
         "owners that died alone: {viewers} viewers stayed, {paused} were told, {whole} rings were whole, {joined} were joined to the \
          log, {pages} pages, {given_up} given up; {waited} cursors waited for a ring"
     );
-    println!("wide rooms: turned wide {wide} times, {said} comments said, {won} shown");
+    println!(
+        "wide rooms: turned wide {wide} times, {said} comments said, {won} shown, {shed} walks of viewers under a lowered cap"
+    );
     let faults: Vec<String> = made.iter().map(|(fault, n)| format!("{} {n}", fault.name())).collect();
     println!("faults: {}", faults.join(", "));
     ensure!(failed == 0, "{failed} runs failed");

@@ -58,10 +58,12 @@ pub enum Fault {
     FlagVerdict,
     /// What a room asks of comments, its pins, its state and its blackouts change, and its viewers report.
     Rules,
+    /// A gateway's walks are late and its processors full, and an operator may order a lower cap.
+    Overload,
 }
 
 impl Fault {
-    pub const ALL: [(Fault, &'static str); 29] = [
+    pub const ALL: [(Fault, &'static str); 30] = [
         (Fault::Crash, "crash"),
         (Fault::CrashBeforeWrite, "crash-before-write"),
         (Fault::CrashAfterWrite, "crash-after-write"),
@@ -91,6 +93,7 @@ impl Fault {
         (Fault::PolicyFlip, "policy-flip"),
         (Fault::FlagVerdict, "flag-verdict"),
         (Fault::Rules, "rules"),
+        (Fault::Overload, "overload"),
     ];
 
     pub fn name(self) -> &'static str {
@@ -124,6 +127,7 @@ impl Fault {
             Fault::PolicyFlip => 250,
             Fault::FlagVerdict => 60,
             Fault::Rules => 400,
+            Fault::Overload => 60,
         }
     }
 }
@@ -178,6 +182,7 @@ impl Options {
         let mut turning = Rng::new(self.seed ^ 0x666c_6970_7065_6472);
         let mut judging = Rng::new(self.seed ^ 0x6a75_6467_6500_0000);
         let mut ruling = Rng::new(self.seed ^ 0x7275_6c65_7300_0000);
+        let mut loading = Rng::new(self.seed ^ 0x6c6f_6164_6500_0000);
         let mut rates = Vec::new();
         for (fault, _) in Fault::ALL {
             let rng = match fault {
@@ -186,6 +191,7 @@ impl Options {
                 Fault::Flip => &mut turning,
                 Fault::Outage | Fault::PolicyFlip | Fault::FlagVerdict => &mut judging,
                 Fault::Rules => &mut ruling,
+                Fault::Overload => &mut loading,
                 _ => &mut rng,
             };
             let on = rng.chance(1, 2) || matches!(fault, Fault::Disconnect);

@@ -15,15 +15,18 @@ use grandstand_core::names::{ClientMsgId, RoomId, UserId};
 use grandstand_core::owner::command::Tag;
 use grandstand_core::owner::{Owner, Settings};
 use grandstand_core::reader::{Reader, Reading};
-use grandstand_core::record::{Audience, Body, Comment, Lane, Record};
+use grandstand_core::record::{Audience, Body, Comment, Lane, Record, RetractTarget};
 use grandstand_core::rng::Rng;
 use grandstand_core::sampler::pick::{ViewerKey, WindowNumber};
+use grandstand_core::sampler::shedder::Shedder;
+use grandstand_core::sampler::silence::GivenAt;
 use grandstand_core::sampler::window;
 use grandstand_core::time::{Mono, Wall};
 use grandstand_core::viewer::merge::MergeWindow;
 use grandstand_core::viewer::part::{self, Lot, Windows};
 use grandstand_core::viewer::refill::Refill;
 use grandstand_core::viewer::resume::{self, Answer, COMMENTS_MAX, Facts, Priority};
+use grandstand_core::viewer::retracts::Retracts;
 use grandstand_core::viewer::ring::{self, Entry, Ring};
 use grandstand_core::viewer::session::Session;
 use grandstand_core::viewer::walk::Place;
@@ -95,6 +98,12 @@ pub struct Gateway {
     /// Likes since its last tick, and what it handed on that is not settled.
     pub likes: Gatherer,
     pub sender: Sender,
+    pub shedder: Shedder,
+    /// Its walks are late and its processors full until then.
+    pub loaded_until: Mono,
+    /// An operator's order is in force until then.
+    pub ordered_until: Mono,
+    pub shed_at: Mono,
 }
 
 impl Gateway {
@@ -109,6 +118,10 @@ impl Gateway {
             conns: BTreeMap::new(),
             likes: Gatherer::new(Seeded(number)),
             sender: Sender::new(number),
+            shedder: Shedder::default(),
+            loaded_until: Mono(0),
+            ordered_until: Mono(0),
+            shed_at: Mono(0),
         }
     }
 }
@@ -126,6 +139,7 @@ pub struct Roster {
     pub refill: Option<Refill<Arc<Record>>>,
     /// Cursors from before the floor that wait for the ring to be filled.
     pub below: Vec<(ConnId, Position)>,
+    pub retracts: Retracts,
 }
 
 /// What an owner tells a gateway of a room when their link begins.
@@ -136,6 +150,17 @@ pub struct RoomFacts {
     pub last_event: Position,
     pub pseq: Pseq,
     pub likes: Totals,
+}
+
+/// A page of a room's log on its way to one viewer.
+#[derive(Clone, Debug)]
+pub struct ReadPage {
+    pub records: Vec<Arc<Record>>,
+    /// It is complete up to here.
+    pub upto: Position,
+    /// What of it was taken back, as of the head.
+    pub hidden: BTreeSet<EventId>,
+    pub head: Position,
 }
 
 /// A page of a room's past: the events after the position, and up to where it was asked.
@@ -159,6 +184,8 @@ pub struct Conn {
     pub awaited: BTreeSet<EventId>,
     /// Nothing overtakes on one connection.
     pub last_down: Mono,
+    /// When it was given a comment of a wide room last.
+    pub given_at: GivenAt,
 }
 
 /// What is saved of an owner from time to time.
@@ -307,7 +334,7 @@ impl Process {
     }
 
     /// The next page of a room's log: at most `rows` events after `after`, and up to where the page is complete.
-    pub fn page(&self, room: &RoomId, after: Position, rows: usize) -> (Vec<Arc<Record>>, Position) {
+    pub fn page(&self, room: &RoomId, after: Position, rows: usize) -> ReadPage {
         let mut rest = self.after(room, after);
         let mut page: Vec<Arc<Record>> = rest.by_ref().take(rows).cloned().collect();
         let more = rest.next().is_some();
@@ -324,7 +351,19 @@ impl Process {
         let mut whole: Vec<Arc<Record>> = before.take(lacking).cloned().collect();
         whole.reverse();
         whole.append(&mut page);
-        (whole, upto)
+        let view = self.owner.room(room);
+        // Of who was erased nothing is left in the log that a page could show.
+        let erases = self.log.iter().filter_map(|record| match &record.body {
+            Body::EraseUser(user) => Some((user, record.event_id())),
+            _ => None,
+        });
+        let erases: Vec<(&UserId, EventId)> = erases.collect();
+        let is_erased = |record: &Record| {
+            is_public_comment(record) && erases.iter().any(|(user, by)| record.event_id() < *by && record.is_of(user))
+        };
+        let hides = |record: &&Arc<Record>| view.is_some_and(|view| view.retracted.hides(record)) || is_erased(record);
+        let hidden = whole.iter().filter(hides).map(|record| record.event_id()).collect();
+        ReadPage { records: whole, upto, hidden, head: self.head() }
     }
 
     pub fn snapshot(&self, room: &RoomId) -> Option<Snapshot> {
@@ -378,6 +417,7 @@ impl Process {
             likes,
             refill: None,
             below: Vec::new(),
+            retracts: Retracts::default(),
         }
     }
 
@@ -452,8 +492,8 @@ pub fn lot(record: &Record) -> Option<Lot> {
 }
 
 /// A viewer of the simulation as the pick sees it: it follows nobody.
-pub fn reader(user: &UserId) -> part::Reader<'static> {
-    part::Reader { key: ViewerKey::of_user(user), cap_milli: CAP_MILLI, follows: &part::NOBODY, threads: &[] }
+pub fn reader(user: &UserId, cap_milli: u64) -> part::Reader<'static> {
+    part::Reader { key: ViewerKey::of_user(user), cap_milli, follows: &part::NOBODY, threads: &[] }
 }
 
 /// The records of a page without the winners that a viewer is not given.
@@ -465,6 +505,14 @@ pub fn picked<'r>(
     Windows::gather(records.iter().zip(0..).map(|(record, at)| (at, lot(record)))).pick(reader, &mut given);
     let is_given = move |(record, at): &(&Arc<Record>, u64)| lot(record).is_none() || given.binary_search(at).is_ok();
     records.iter().zip(0_u64..).filter(is_given).map(|(record, _)| record)
+}
+
+/// What viewers are told to show no more.
+pub fn taken_back(record: &Record) -> Option<(EventId, RetractTarget)> {
+    match &record.body {
+        Body::Retract(retract) if record.lane().is_some() => Some((record.event_id(), retract.target.clone())),
+        _ => None,
+    }
 }
 
 pub fn is_public_comment(record: &Record) -> bool {

@@ -16,6 +16,7 @@ pub struct Scenario {
 
 /// Every saved run, by name.
 const FILES: &[(&str, &str)] = &[
+    ("a-block-among-winners", include_str!("../scenarios/a-block-among-winners.txt")),
     ("a-new-owner-with-something-to-say", include_str!("../scenarios/a-new-owner-with-something-to-say.txt")),
     ("overtaken-take-over", include_str!("../scenarios/overtaken-take-over.txt")),
     ("slow-mode-across-a-clock-jump", include_str!("../scenarios/slow-mode-across-a-clock-jump.txt")),

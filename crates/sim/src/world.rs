@@ -6,6 +6,7 @@
 mod clients;
 mod gateway;
 mod likes;
+mod load;
 mod survive;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +28,7 @@ use grandstand_core::viewer::walk::Skipped;
 
 use crate::history::{Begun, ClientIdx, Line, Seen, Snapshot};
 use crate::options::{Fault, Options, Plan};
-use crate::process::{Asker, ConnId, Gateway, Past, Process, ReadOn, RoomFacts, Saved, State, take_backlog};
+use crate::process::{Asker, ConnId, Gateway, Past, Process, ReadOn, ReadPage, RoomFacts, Saved, State, take_backlog};
 use clients::{Actor, Client};
 pub use survive::Survived;
 
@@ -60,9 +61,11 @@ pub enum Down {
     Totals {
         totals: Totals,
     },
+    /// `head`: all up to here was known where they were chosen.
     Events {
         skipped: Option<Skipped>,
         events: Vec<Arc<Record>>,
+        head: Position,
     },
     Answer {
         key: ClientMsgId,
@@ -150,8 +153,7 @@ pub enum Event {
         gateway: GatewayIdx,
         process: ProcessIdx,
         conn: ConnId,
-        records: Vec<Arc<Record>>,
-        upto: Position,
+        page: ReadPage,
     },
     /// A gateway notices that its owner is gone.
     Away {
@@ -353,9 +355,9 @@ impl World {
             Event::Link { gateway, process, records } => self.on_link(gateway, process, records),
             Event::MergeDue { gateway, room } => self.on_merge_due(gateway, &room),
             Event::Resume { gateway, process, conn, cursor } => self.on_resume(gateway, process, conn, cursor),
-            Event::Page { gateway, process, conn, records, upto } => {
+            Event::Page { gateway, process, conn, page } => {
                 if self.gateways[gateway].owner == Some(process) {
-                    self.on_page(gateway, conn, records, upto);
+                    self.on_page(gateway, conn, page);
                 }
             }
             Event::Away { gateway, process } => self.on_away(gateway, process),
@@ -563,6 +565,9 @@ impl World {
         }
         if self.plan.has(Fault::Outage) && self.fault(Fault::Outage) {
             self.outage_until = self.now + self.draw(300, 3_000);
+        }
+        if self.fault(Fault::Overload) {
+            self.overload();
         }
         let client = self.rng.below(self.clients.len() as u64) as usize;
         if self.fault(Fault::Stall) {
@@ -848,7 +853,7 @@ impl Event {
         let last = |records: &[Arc<Record>]| records.last().map_or(0, |r| r.event_id().value());
         match self {
             Event::Arrive { conn, up, .. } => (1, *conn, up.kind()),
-            Event::Down { conn, down: Down::Events { events, skipped }, .. } => {
+            Event::Down { conn, down: Down::Events { events, skipped, .. }, .. } => {
                 (2, *conn, last(events) ^ skipped.map_or(0, |s| s.count << 54))
             }
             Event::Down { conn, down: Down::Hello { cursor, .. }, .. } => (3, *conn, cursor.value()),
@@ -863,7 +868,7 @@ impl Event {
             Event::Link { records, .. } => (10, records.len() as u64, last(records)),
             Event::MergeDue { gateway, .. } => (11, *gateway as u64, 0),
             Event::Resume { conn, cursor, .. } => (12, *conn, cursor.value()),
-            Event::Page { conn, upto, .. } => (13, *conn, upto.value()),
+            Event::Page { conn, page, .. } => (13, *conn, page.upto.value()),
             Event::Verdict { tag, .. } => (14, *tag, 0),
             Event::OwnerDeadline { process } => (15, *process as u64, 0),
             Event::GatewayTick { gateway } => (16, *gateway as u64, 0),
@@ -888,7 +893,7 @@ impl Event {
             records.iter().map(|r| format!("{:?}", r.event_id())).collect::<Vec<_>>().join(" ")
         };
         match self {
-            Event::Down { client, conn, down: Down::Events { skipped, events } } => {
+            Event::Down { client, conn, down: Down::Events { skipped, events, .. } } => {
                 format!("client {client} conn {conn} <- events {} skipped {skipped:?}", ids(events))
             }
             Event::Down { client, conn, down } => format!("client {client} conn {conn} <- {down:?}"),
@@ -901,8 +906,8 @@ impl Event {
             Event::Past { gateway, room, page: Some((records, after)), .. } => {
                 format!("gateway {gateway} {room} past {} after {after:?}", ids(records))
             }
-            Event::Page { gateway, conn, records, upto, .. } => {
-                format!("gateway {gateway} conn {conn} page {} upto {upto:?}", ids(records))
+            Event::Page { gateway, conn, page, .. } => {
+                format!("gateway {gateway} conn {conn} page {} upto {:?}", ids(&page.records), page.upto)
             }
             Event::Snapshot { client, shot } => format!("client {client} <- snapshot as of {:?}", shot.as_of),
             other => format!("{other:?}"),

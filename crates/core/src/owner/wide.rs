@@ -42,8 +42,10 @@ pub const WINDOW: Duration = Duration::from_millis(pick::WINDOW_MS);
 pub const TICK: Duration = Duration::from_secs(1);
 /// What a crash may give back to a window: the carry of a room at its fullest.
 const RECOVERED_MAX: usize = 8_192;
-/// Raw ids known one by one, 2 MiB; a retract of an older one that did not win is told to viewers, who know of no such event.
-const RAW_IDS_MAX: usize = 262_144;
+/// Runs of raw ids that are known, 4 MiB. What a room says in one batch is one run, so a room alone in its log has some ten a second at
+/// any rate and ten minutes are 6 000; where every other comment of the log is another room's each is a run of its own. A retract of an
+/// older one that did not win is told to viewers, who know of no such event.
+const RAW_RUNS_MAX: usize = 262_144;
 /// Winners known by what they were said under: ten minutes of 96 a window, five a second; 8 MiB.
 const WON_MAX: usize = 288_000;
 /// So long after a room turned narrow what was said in it while it was wide is known: as long as at its fullest.
@@ -69,8 +71,7 @@ pub(super) struct Wide {
     line: VecDeque<Standing>,
     /// When the window closes, while there is somebody in it.
     pub(super) closes: Option<Mono>,
-    /// Raw ids, rising.
-    raw: VecDeque<EventId>,
+    raw: RawIds,
     /// What won, by what it was said under.
     won: BTreeMap<EventId, EventId>,
     /// What may still win: its fate is told once.
@@ -107,6 +108,39 @@ enum Judged {
     Blocked(Option<Ruling>),
 }
 
+/// Which ids were said, as runs of ids that follow one another: rising.
+#[derive(Default)]
+struct RawIds(VecDeque<(EventId, EventId)>);
+
+impl RawIds {
+    /// The newest.
+    fn push(&mut self, id: EventId) {
+        match self.0.back_mut() {
+            Some((_, last)) if last.value() + 1 == id.value() => *last = id,
+            Some((_, last)) if *last >= id => {}
+            _ => self.0.push_back((id, id)),
+        }
+        if self.0.len() > RAW_RUNS_MAX {
+            self.0.pop_front();
+        }
+    }
+
+    fn has(&self, id: EventId) -> bool {
+        let after = self.0.partition_point(|(first, _)| *first <= id);
+        after.checked_sub(1).is_some_and(|at| id <= self.0[at].1)
+    }
+
+    /// Nothing up to this one is known any more.
+    fn forget(&mut self, upto: EventId) {
+        while self.0.pop_front_if(|(_, last)| *last <= upto).is_some() {}
+        if let Some((first, _)) = self.0.front_mut()
+            && *first <= upto
+        {
+            *first = EventId::new(upto.value() + 1).expect("a later one is in the run");
+        }
+    }
+}
+
 impl Wide {
     /// Its window is made when it opens.
     fn new(hasher: Seeded, now: Mono) -> Wide {
@@ -116,7 +150,7 @@ impl Wide {
             known: known::Known::new(hasher, now),
             line: VecDeque::new(),
             closes: None,
-            raw: VecDeque::new(),
+            raw: RawIds::default(),
             won: BTreeMap::new(),
             undecided: BTreeSet::new(),
             lifted: BTreeMap::new(),
@@ -127,10 +161,7 @@ impl Wide {
 
     /// Something was said in the room while it was wide.
     fn said(&mut self, raw_id: EventId) {
-        self.raw.push_back(raw_id);
-        if self.raw.len() > RAW_IDS_MAX {
-            self.raw.pop_front();
-        }
+        self.raw.push(raw_id);
     }
 
     /// It was shown. Of nothing that is known to have been said it is forgotten that it won.
@@ -139,13 +170,13 @@ impl Wide {
         if self.won.len() > WON_MAX
             && let Some((forgotten, _)) = self.won.pop_first()
         {
-            while self.raw.pop_front_if(|raw| *raw <= forgotten).is_some() {}
+            self.raw.forget(forgotten);
         }
     }
 
     /// The event it was shown as, and whether it is known to have been said.
     fn of_raw(&self, id: EventId) -> (Option<EventId>, bool) {
-        (self.won.get(&id).copied(), self.raw.binary_search(&id).is_ok())
+        (self.won.get(&id).copied(), self.raw.has(id))
     }
 
     /// Somebody else's reply or reaction lifts what waits, each once.
@@ -528,7 +559,7 @@ impl Owner {
             let last = WindowNumber(wide.window.number());
             let has_won =
                 |author: &UserId| wide.line.iter().any(|s| s.window == last && s.winner.candidate.author() == author);
-            next = wide.window.draw(1, |author| !has_won(author));
+            next = wide.window.draw(1, self.clock.0, |author| !has_won(author));
         }
         if is_late {
             self.watch_shown(tag, at, None);
@@ -549,20 +580,28 @@ impl Owner {
             if mates.any(|standing| matches!(standing.judged, Judged::Waits { .. })) {
                 return;
             }
-            let standing = wide.line.pop_front().expect("it was looked at");
-            if let Judged::Blocked(Some(ruling)) = &standing.judged {
-                let raw = standing.winner.candidate.record().clone();
+            let n = wide.line.iter().take_while(|standing| standing.window == window).count();
+            let mates: Vec<Standing> = wide.line.drain(..n).collect();
+            let is_blocked = |standing: &Standing| matches!(standing.judged, Judged::Blocked(Some(_)));
+            let stays: Vec<bool> =
+                mates.iter().map(|mate| is_blocked(mate) || self.seal_winner(draft, at, mate)).collect();
+            // Behind its winners: those of one window follow one another, and are picked from as one.
+            for mate in &mates {
+                let Judged::Blocked(Some(ruling)) = &mate.judged else { continue };
+                let raw = mate.winner.candidate.record().clone();
                 if let (Body::Comment(said), Some(user)) = (&raw.body, &raw.user) {
                     let said = Comment { rule: ruling.rule.clone(), ..said.clone() };
                     self.log_blocked(draft, at, user.clone(), (said, None), ruling.verdict, Some(raw.event_id()));
                 }
-                // Its fate is told when that is durable.
-                draft.winners.push((at, standing));
-            } else if self.seal_winner(draft, at, &standing) {
-                draft.winners.push((at, standing));
-            } else {
-                self.forget_question(&standing);
-                self.tell_fate(at, standing.winner.candidate.record().clone());
+            }
+            for (mate, stays) in mates.into_iter().zip(stays) {
+                if stays {
+                    // The fate of those that were blocked is told when that is durable.
+                    draft.winners.push((at, mate));
+                } else {
+                    self.forget_question(&mate);
+                    self.tell_fate(at, mate.winner.candidate.record().clone());
+                }
             }
         }
     }
@@ -774,7 +813,9 @@ impl Owner {
             wide.known.shown(id, user);
         }
         if let Some(raw_id) = record.raw_id() {
-            wide.shown(raw_id, id);
+            if !(planted(147) && self.epoch.is_none()) {
+                wide.shown(raw_id, id);
+            }
             if let Body::Comment(Comment { won: Some(won), .. }) = &record.body {
                 // No later window has the number of one that was shown.
                 wide.window.skip_to(won.window.0 + 1);
@@ -867,9 +908,9 @@ impl Owner {
             return (RetractTarget::Event(*event_id), false);
         }
         let (won, is_raw) = self.slots[at].of_raw(id);
-        match won.or(draft.won.get(&(at, id)).copied()) {
+        match won.or(draft.won.get(&(at, id)).copied()).filter(|_| !planted(146)) {
             Some(event_id) => (RetractTarget::Event(event_id), false),
-            None => (target, is_raw),
+            None => (target, is_raw && !planted(150)),
         }
     }
 }
@@ -880,7 +921,7 @@ fn when_is_set(when: Sampling) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{WON_MAX, Wide};
+    use super::{RAW_RUNS_MAX, RawIds, WON_MAX, Wide};
     use crate::hash::Seeded;
     use crate::ids::EventId;
     use crate::time::Mono;
@@ -901,5 +942,41 @@ mod tests {
         wide.shown(id(2 * WON_MAX + 2), id(2 * WON_MAX + 3));
         assert_eq!([0, 1].map(|n| wide.of_raw(id(n))), [(None, false); 2], "and not that it lost");
         assert_eq!(wide.of_raw(id(4)), (Some(id(5)), false));
+    }
+
+    #[test]
+    fn what_was_said_in_a_row_is_known_however_much_it_was() {
+        let id = |n: u64| EventId::new(1 << 33 | n).expect("a valid id");
+        let mut raw = RawIds::default();
+        // Five windows a second for a minute, each after a flood of 50 000 and with winners behind it.
+        for window in 0..300 {
+            (0..50_000).for_each(|n| raw.push(id(window * 50_064 + n)));
+        }
+        assert_eq!(raw.0.len(), 300);
+        assert!([0, 49_999, 299 * 50_064].iter().all(|n| raw.has(id(*n))), "14 million later");
+        assert!(![50_000, 50_063, 300 * 50_064].iter().any(|n| raw.has(id(*n))), "winners are none");
+        // The same again, in a recovery.
+        raw.push(id(7));
+        assert_eq!((raw.0.len(), raw.has(id(7))), (300, true));
+        raw.forget(id(10));
+        assert!(!raw.has(id(10)) && raw.has(id(11)) && raw.has(id(49_999)));
+    }
+
+    #[test]
+    fn of_rooms_that_take_turns_comment_by_comment_the_newest_are_known() {
+        let id = |n: usize| EventId::new(1 << 33 | n as u64).expect("a valid id");
+        let mut raw = RawIds::default();
+        (0..=RAW_RUNS_MAX).for_each(|n| raw.push(id(2 * n)));
+        assert_eq!((raw.0.len(), raw.has(id(0)), raw.has(id(2))), (RAW_RUNS_MAX, false, true));
+        assert!(!raw.has(id(3)), "another room's");
+    }
+
+    #[test]
+    fn a_run_ends_with_its_epoch() {
+        let mut raw = RawIds::default();
+        let [last, first] = [1 << 33 | 1 << 32, 2 << 33].map(|n| EventId::new(n).expect("a valid id"));
+        raw.push(last);
+        raw.push(first);
+        assert!(raw.has(last) && raw.has(first));
     }
 }

@@ -10,6 +10,7 @@
 
 use std::time::Duration;
 
+use crate::planted::planted;
 use crate::time::Mono;
 
 const LATE: Duration = Duration::from_millis(250);
@@ -84,8 +85,9 @@ impl Shedder {
 
     /// The cap in force, in comments a thousand seconds a viewer: never above `cap_milli`, never silent.
     pub fn cap_milli(&self, cap_milli: u64, now: Mono) -> u64 {
-        let halved = if self.engaged || self.pressed { cap_milli / 2 } else { cap_milli };
-        let ordered = self.order.filter(|o| o.until > now).map_or(halved, |o| o.cap_milli.min(halved));
+        let part = if planted(142) { 8 } else { 2 };
+        let halved = if self.engaged || self.pressed { cap_milli / part } else { cap_milli };
+        let ordered = self.order.filter(|o| o.until > now || planted(144)).map_or(halved, |o| o.cap_milli.min(halved));
         ordered.max(SILENCE_FLOOR_MILLI).min(cap_milli.max(SILENCE_FLOOR_MILLI))
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A lottery in which every author has one ticket a window, drawn from the window's seed, and the weight of the comment bends
 //! the ticket upwards. The best tickets win; the next best wait up to five seconds for a reply or a reaction, which lift
-//! them into the draw again. Those that nothing lifts win only what places a quiet moment leaves free, so a room that says
-//! more than it shows shows what is said now.
+//! them into the draw again. Those that nothing lifts win only what places a quiet moment leaves free, and only for three windows,
+//! so a room that says more than it shows, or about as much, shows what is said now.
 //! Posting more brings no second ticket, so a spammer is as likely to be shown as anybody.
 //!
 //! It promises: at most one winner an author a window, at most [`Settings::winners`] by lot and [`Settings::by_right`] by
@@ -31,6 +31,8 @@ use crate::time::Mono;
 pub const WINNERS: usize = 64;
 /// By right, beside them.
 pub const BY_RIGHT: usize = 32;
+/// Three windows: what takes a free place is shown within 800 ms, its frame included (docs/decisions/0039-free-places.md).
+const FREE: Duration = Duration::from_millis(600);
 
 /// Numbers: docs/decisions/0005-numbers.md.
 #[derive(Clone, Debug)]
@@ -42,8 +44,10 @@ pub struct Settings {
     pub by_right: usize,
     /// Candidates that lost and wait to be lifted, or for a place that is free.
     pub waiting: usize,
-    /// How long they wait.
+    /// How long they wait to be lifted.
     pub carry: Duration,
+    /// How old what is not lifted may be to take a place that is free.
+    pub free: Duration,
 }
 
 impl Default for Settings {
@@ -54,6 +58,7 @@ impl Default for Settings {
             by_right: BY_RIGHT,
             waiting: 192,
             carry: Duration::from_secs(5),
+            free: FREE,
         }
     }
 }
@@ -281,7 +286,7 @@ impl Window {
             }
         }
         self.drawn_of = std::mem::take(&mut self.tickets);
-        let first = self.held().map(|(ticket, _)| *ticket).take(self.settings.winners).collect();
+        let first = self.may_win(now).map(|(ticket, _)| *ticket).take(self.settings.winners).collect();
         winners.extend(self.win(first));
         let carry = self.settings.carry;
         for (ticket, held) in std::mem::take(&mut self.fresh) {
@@ -305,11 +310,11 @@ impl Window {
 
     /// The next best `n` candidates of authors who may win: in place of winners that moderation did not let pass. In order of
     /// arrival. Whoever waits by right is passed over: what was said first is shown first.
-    pub fn draw(&mut self, n: usize, may_win: impl Fn(&UserId) -> bool) -> Vec<Winner> {
+    pub fn draw(&mut self, n: usize, now: Mono, may_win: impl Fn(&UserId) -> bool) -> Vec<Winner> {
         let waits_by_right = |author: &UserId| self.right.iter().any(|winner| winner.candidate.author() == author);
         let may_win = |author: &UserId| may_win(author) && !waits_by_right(author);
         // The few that are fresh already are of the next window: they come by their tickets here, or they would win for sure.
-        let fit = self.held().filter(|(_, held)| may_win(held.candidate.author()));
+        let fit = self.may_win(now).filter(|(_, held)| may_win(held.candidate.author()));
         let mut best: Vec<Ticket> = fit.map(|(ticket, _)| *ticket).collect();
         best.sort_unstable();
         best.truncate(n);
@@ -366,6 +371,13 @@ impl Window {
         let mut lot = Rng::new(self.seed ^ stable_hash(author.as_str().as_bytes()) ^ self.number.rotate_left(32));
         let u = ((lot.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
         -u.ln()
+    }
+
+    /// Those that may win now: those in the draw before those that wait and are young enough for a free place, each by their tickets.
+    fn may_win(&self, now: Mono) -> impl Iterator<Item = (&Ticket, &Held)> {
+        let free = self.settings.free;
+        let young = move |(_, held): &(&Ticket, &Held)| now.since(held.candidate.at) < free;
+        self.fresh.iter().chain(self.waiting.iter().filter(young))
     }
 
     /// All that have a ticket: those in the draw before those that wait, each by their tickets.

@@ -11,6 +11,7 @@
 use crate::ids::EventId;
 use crate::planted::planted;
 use crate::sampler::pick::{self, Table, ViewerKey, WindowNumber};
+use crate::sampler::silence::Due;
 
 /// What the pick must know of a window's winner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,6 +90,8 @@ impl Reader<'_> {
 pub struct Windows {
     list: Vec<One>,
     n_won: usize,
+    /// Whom of a window a viewer follows, for the time of one pick.
+    followed: Vec<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -135,25 +138,47 @@ impl Windows {
         run.clear();
     }
 
+    /// The windows that are whole.
+    pub fn numbers(&self) -> impl Iterator<Item = WindowNumber> {
+        self.list.iter().map(|one| one.table.window())
+    }
+
     /// Winners in what was gathered, those of broken windows included.
     pub fn n_won(&self) -> usize {
         self.n_won
     }
 
+    /// [`Windows::pick`] for a live viewer to whom this is due; gives what it came to. Who has waited because it was slow has its
+    /// part of all it was passed by in.
+    pub fn pick_due(&mut self, due: Due, reader: &Reader<'_>, given: &mut Vec<u64>) -> Due {
+        let before = given.len();
+        match due {
+            Due::Part | Due::Word => self.pick(reader, given),
+            Due::Nothing => self.pick(&Reader { cap_milli: 0, ..*reader }, given),
+        }
+        if due == Due::Word && given.len() > before {
+            return Due::Part;
+        }
+        if due == Due::Word {
+            self.pick_last(reader, given);
+        }
+        due
+    }
+
     /// One of the last whole window alone, and what is addressed to the viewer: for one who has waited long.
-    pub fn pick_last(&mut self, reader: &Reader<'_>, given: &mut Vec<u64>) {
+    fn pick_last(&mut self, reader: &Reader<'_>, given: &mut Vec<u64>) {
         let last = self.list.len().saturating_sub(1);
         for (at, one) in self.list.iter_mut().enumerate() {
             // A thousand seconds hold so many windows: one pick each.
             let cap_milli = if at == last { 1_000_000 / pick::WINDOW_MS } else { 0 };
-            one.pick(&Reader { cap_milli, ..*reader }, given);
+            one.pick(&Reader { cap_milli, ..*reader }, &mut self.followed, given);
         }
     }
 
     /// Appends the places of the winners this viewer is given, ascending.
     pub fn pick(&mut self, reader: &Reader<'_>, given: &mut Vec<u64>) {
         for one in &mut self.list {
-            one.pick(reader, given);
+            one.pick(reader, &mut self.followed, given);
         }
     }
 }
@@ -182,16 +207,18 @@ pub fn broken_start(page: &[Option<(WindowNumber, u32)>]) -> Option<usize> {
 }
 
 impl One {
-    fn pick(&mut self, reader: &Reader<'_>, given: &mut Vec<u64>) {
+    fn pick(&mut self, reader: &Reader<'_>, followed: &mut Vec<usize>, given: &mut Vec<u64>) {
         let One { table, places, lots, addressed } = self;
         let from = given.len();
         let quota = pick::quota(reader.key, table.window(), reader.cap_milli, pick::WINDOW_MS);
         let picked = |at: usize| given.push(places[at]);
-        let follows = !(reader.follows.is_empty() && reader.threads.is_empty());
-        if follows && lots.iter().any(|lot| reader.follows(lot)) {
-            table.pick_followed(reader.key, quota, |at| reader.follows(&lots[at]), picked);
-        } else {
-            table.pick(reader.key, quota, picked);
+        followed.clear();
+        if !(reader.follows.is_empty() && reader.threads.is_empty()) {
+            followed.extend((0..lots.len()).filter(|at| reader.follows(&lots[*at])));
+        }
+        match followed.is_empty() {
+            true => table.pick(reader.key, quota, picked),
+            false => table.pick_followed(reader.key, quota, followed, picked),
         }
         for (addressee, at) in addressed {
             if *addressee == reader.key
@@ -208,6 +235,7 @@ mod tests {
     use super::{Follows, Lot, NOBODY, Reader, Windows, broken_end, broken_start, share_milli};
     use crate::ids::EventId;
     use crate::sampler::pick::{ViewerKey, WindowNumber};
+    use crate::sampler::silence::Due;
 
     fn lot(window: u64, of: u32) -> Lot {
         let window = WindowNumber(window);
@@ -299,6 +327,24 @@ mod tests {
         let mixed = [(90, None)].into_iter().chain((0..8).map(|n| (n, Some(lot(1, 8))))).chain([(91, None)]);
         let mixed = mixed.chain((8..16).map(|n| (n, Some(lot(2, 8)))));
         assert_eq!(given(&mut Windows::gather(mixed), &reader(3)), given(&mut plain, &reader(3)));
+    }
+
+    #[test]
+    fn who_waited_has_its_part_and_a_word_only_where_that_is_nothing() {
+        // Half a comment a window: of two windows one has a pick.
+        let half = Reader { cap_milli: 2_500, ..reader(7) };
+        let (mut due, mut part) = (Vec::new(), Vec::new());
+        let mut many = windows(&[64; 20], |_, _| {});
+        many.pick(&half, &mut part);
+        assert_eq!((many.pick_due(Due::Word, &half, &mut due), part.len()), (Due::Part, 10));
+        assert_eq!(due, part, "it was slow, and is given or told all of it");
+        for first in [1, 2] {
+            let mut one = Windows::gather((0..64).map(|n| (n, Some(lot(first, 64)))));
+            let (mut due, mut part) = (Vec::new(), Vec::new());
+            one.pick(&half, &mut part);
+            let came_to = one.pick_due(Due::Word, &half, &mut due);
+            assert_eq!((due.len(), came_to == Due::Word), (1, part.is_empty()));
+        }
     }
 
     #[test]

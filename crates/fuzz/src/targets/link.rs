@@ -131,6 +131,7 @@ const PIECE: &[Shape] = &[
     Bytes,
     Opt(&[USER, Opt(&[Text(Words::ClientMsgId)])]),
     Below(3),
+    Flag,
     Opt(&[One(&[(0, &[ID]), (1, &[USER]), (2, &[]), (3, &[USER, U64])])]),
     Opt(&[U64, U32, U32, Flag, Opt(&[USER]), Opt(&[ID])]),
 ];

@@ -448,9 +448,10 @@ fn sockets(control: &Control, page: &mut Page) {
         page.line("grandstand_gateway_admission_burst", &[], limit.burst);
     }
     let name = "grandstand_gateway_shedding";
-    let help = "Gateway processes in which the shedder takes comments, in which an operator's order does, and where it is expected.";
+    let help = "Gateway processes in which the shedder takes comments, in which an operator's order does, where it is expected, and in which \
+                something is taken that is not.";
     page.family(name, GAUGE, "gateways", help);
-    for (by, n) in ["shedder", "order", "expected"].into_iter().zip(&m.shedding) {
+    for (by, n) in ["shedder", "order", "expected", "unannounced"].into_iter().zip(&m.shedding) {
         page.line(name, &[("by", by)], n.load(Ordering::Relaxed).max(0) as u64);
     }
     let draining = u64::from(control.is_draining());
@@ -607,6 +608,13 @@ fn rooms(control: &Control, page: &mut Page) {
         "events",
         "Priority events that were missing on their way to a worker. More than none is a bug.",
         read(&m.priority_lost),
+    );
+    page.one(
+        "grandstand_gateway_strict_unallowed_total",
+        COUNTER,
+        "comments",
+        "Comments that a worker gave to viewers of a strict room without an allow. Anything but 0 is a page.",
+        read(&m.unallowed),
     );
 }
 

@@ -111,7 +111,7 @@ impl Worker {
             // With the banners that stand.
             let mut events = vec![hello];
             events.extend(self.rooms[idx].silent_events());
-            let body = frames::poll_body(&events, place.position, ASK_AGAIN_MS);
+            let body = frames::poll_body(&events, place.position, false, ASK_AGAIN_MS);
             return self.answer_body(slot, &body);
         }
         if let Some(call) = self.call(slot) {
@@ -176,7 +176,7 @@ impl Worker {
     pub(super) fn answer_poll_if_due(&mut self, slot: usize) {
         let now = self.now;
         let Some(call) = self.call(slot) else { return };
-        let (not_before, until, told) = (call.not_before, call.until, call.skipped);
+        let (not_before, until, told, some) = (call.not_before, call.until, call.skipped, call.sampled);
         let (known, found, banners) = (call.heard, call.found, call.banners);
         let Some(viewer) = self.viewer(slot) else { return };
         let (idx, seat) = (viewer.first.room as usize, viewer.first.seat);
@@ -214,7 +214,9 @@ impl Worker {
                 if !events.is_empty() && known != Some(heard) {
                     events.extend(self.rooms[idx].latest_events(self.wall));
                 }
-                let body = (!events.is_empty()).then(|| self.poll_bytes(events, banners, upto));
+                // Winners that came while it waited, in a room that was narrow when it began, are a part too.
+                let some = some || self.rooms[idx].info.as_ref().is_some_and(|info| info.wide);
+                let body = (!events.is_empty()).then(|| self.poll_bytes(events, banners, upto, some));
                 match body {
                     Some(body) => {
                         let metrics = &self.shared.metrics;
@@ -246,16 +248,16 @@ impl Worker {
     }
 
     /// An answer's body: with every banner that its caller does not know.
-    fn poll_bytes<'a>(&'a self, mut events: Vec<Out<'a>>, banners: Known, next_since: Position) -> Vec<u8> {
+    fn poll_bytes<'a>(&'a self, mut events: Vec<Out<'a>>, banners: Known, next_since: Position, some: bool) -> Vec<u8> {
         let n_before = events.len();
         events.extend(self.site.since(banners, self.now));
         self.shared.metrics.add_banners((events.len() - n_before) as u64);
-        frames::poll_body(&events, next_since, ASK_AGAIN_MS)
+        frames::poll_body(&events, next_since, some, ASK_AGAIN_MS)
     }
 
     pub(super) fn answer_call(&mut self, slot: usize, events: Vec<Out<'_>>, next_since: Position) {
-        let Some(banners) = self.call(slot).map(|call| call.banners) else { return };
-        let body = self.poll_bytes(events, banners, next_since);
+        let Some((banners, some)) = self.call(slot).map(|call| (call.banners, call.sampled)) else { return };
+        let body = self.poll_bytes(events, banners, next_since, some);
         self.answer_body(slot, &body);
     }
 

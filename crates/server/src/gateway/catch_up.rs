@@ -124,7 +124,15 @@ impl Worker {
             _ => (false, None, from),
         };
         let page = first.filter(|_| resumed && place.position < self.rooms[idx].ring.head());
+        let room = &self.rooms[idx];
+        let sampled = resumed
+            && (room.info.as_ref().is_some_and(|info| info.wide)
+                || room.ring.holds_won(from)
+                || page.is_some_and(|page| page.pieces.iter().any(|piece| piece.won.is_some())));
         if self.is_poll(slot) {
+            if let Some(call) = self.call(slot) {
+                call.sampled = sampled;
+            }
             let Some(page) = page else {
                 return self.start_poll(slot, idx, place, snapshot.map(|reason| (reason, pseq)), skipped, permit);
             };
@@ -139,15 +147,7 @@ impl Worker {
             }
             return self.pass_hold(slot, member);
         }
-        let room = &self.rooms[idx];
-        let sampled = room.info.as_ref().is_some_and(|info| info.wide)
-            || room.ring.holds_won(from)
-            || page.is_some_and(|page| page.pieces.iter().any(|piece| piece.won.is_some()));
-        self.greet(
-            slot,
-            idx,
-            Greeting { _permit: permit, from, pseq, resumed, skipped, sampled: resumed && sampled, snapshot },
-        );
+        self.greet(slot, idx, Greeting { _permit: permit, from, pseq, resumed, skipped, sampled, snapshot });
         match page {
             Some(page) => self.take_page(slot, member, idx, place, comments_from, page, permit),
             None => self.go_live(slot, member, place),

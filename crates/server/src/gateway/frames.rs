@@ -103,8 +103,8 @@ pub fn pack(frame: &[u8], deflater: &mut Deflater) -> Option<Bytes> {
     Some(out.into())
 }
 
-/// The body of a poll's answer.
-pub fn poll_body(events: &[Out<'_>], next_since: Position, next_timeout_ms: u64) -> Vec<u8> {
+/// The body of a poll's answer. `some`: its comments are a part of what was shown.
+pub fn poll_body(events: &[Out<'_>], next_since: Position, some: bool, next_timeout_ms: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(64 + events.iter().map(|e| e.json.len() + 1).sum::<usize>());
     out.extend_from_slice(b"{\"events\":");
     write_array(events, &mut out);
@@ -112,7 +112,7 @@ pub fn poll_body(events: &[Out<'_>], next_since: Position, next_timeout_ms: u64)
     json::write_u64(next_since.value(), &mut out);
     out.extend_from_slice(b",\"next_timeout_ms\":");
     json::write_u64(next_timeout_ms, &mut out);
-    out.push(b'}');
+    out.extend_from_slice(if some { b",\"comments\":\"some\"}" } else { b",\"comments\":\"all\"}" });
     out
 }
 

@@ -13,7 +13,8 @@ use grandstand_core::hash::Seeded;
 use grandstand_core::ids::EventId;
 use grandstand_core::names::UserId;
 use grandstand_core::record::Lane;
-use grandstand_core::sampler::pick::{self, ViewerKey};
+use grandstand_core::sampler::pick::ViewerKey;
+use grandstand_core::sampler::silence::{self, GivenAt};
 use grandstand_core::time::Mono;
 use grandstand_core::viewer::part::{self, Follows, Lot, NOBODY, Reader, Windows};
 use grandstand_core::viewer::walk::{Plan, Walk};
@@ -29,9 +30,6 @@ const THREAD_WAIT: Duration = Duration::from_secs(5 * 60);
 const THREADS_MAX: usize = 16;
 /// Different parts of one walk whose frames are kept: eight windows of 64. Past it they are encoded anew.
 const PARTS_KEPT: usize = 512;
-/// A viewer that is given fewer than one comment a window has waited long after so many windows: two seconds.
-const SILENCE_WINDOWS: u8 = 10;
-const WINDOW_MICROS: u64 = pick::WINDOW_MS * 1_000;
 
 /// What the pick must know of a piece; `None` when everyone is sent it.
 pub fn lot(piece: &Piece, cap_milli: u64) -> Option<Lot> {
@@ -94,6 +92,11 @@ pub struct Taste {
 }
 
 impl Taste {
+    /// Of a viewer that follows these users.
+    pub fn of(follows: impl IntoIterator<Item = ViewerKey>) -> Taste {
+        Taste { follows: Follows::new(follows), ..Taste::default() }
+    }
+
     fn forget(&mut self, now: Mono) {
         let old = self.answered.partition_point(|at| now.since(*at) >= THREAD_WAIT);
         let old = old.max(self.answered.len().saturating_sub(THREADS_MAX));
@@ -111,53 +114,6 @@ impl Taste {
 pub struct Cap {
     /// Comments a thousand seconds.
     pub milli: u64,
-}
-
-/// When a seat was last given a comment of a wide room, in windows, and whether only because it had waited; wraps after 25 s.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct GivenAt(u8);
-
-impl GivenAt {
-    const WINDOWS: u8 = 0x7f;
-    const HAD_WAITED: u8 = 0x80;
-
-    pub fn new(now: Mono) -> GivenAt {
-        GivenAt((now.0 / WINDOW_MICROS) as u8 & GivenAt::WINDOWS)
-    }
-    fn after_a_wait(now: Mono) -> GivenAt {
-        GivenAt(GivenAt::new(now).0 | GivenAt::HAD_WAITED)
-    }
-    fn windows_ago(self, now: Mono) -> u8 {
-        GivenAt::new(now).0.wrapping_sub(self.0) & GivenAt::WINDOWS
-    }
-    fn had_waited(self) -> bool {
-        self.0 & GivenAt::HAD_WAITED != 0
-    }
-}
-
-/// What a live viewer is given of a walk's windows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Due {
-    /// What its cap gives it, as after a resume.
-    Part,
-    /// One, although the windows it had a right to were empty.
-    Word,
-    /// Nothing: the word it was given stands for what its cap would give it now.
-    Nothing,
-}
-
-/// `cap_milli`: the cap in force, comments a thousand seconds.
-fn due(cap_milli: u64, given: Option<GivenAt>, now: Mono) -> Due {
-    let a_window = cap_milli * pick::WINDOW_MS;
-    let Some(given) = given.filter(|_| (1..1_000_000).contains(&a_window)) else { return Due::Part };
-    let ago = given.windows_ago(now);
-    if ago >= SILENCE_WINDOWS {
-        Due::Word
-    } else if given.had_waited() && u64::from(ago) * a_window < 1_000_000 {
-        Due::Nothing
-    } else {
-        Due::Part
-    }
 }
 
 /// The parts of the plans of one walk, each with what is kept of it.
@@ -220,12 +176,8 @@ impl<F> Parts<F> {
         key.clear();
         key.extend([at as u64, rides.bits()]);
         let windows = &mut self.plans[at].1;
-        let due = due(reader.cap_milli, waited, self.now);
-        match due {
-            Due::Part => windows.pick(reader, &mut key),
-            Due::Word => windows.pick_last(reader, &mut key),
-            Due::Nothing => windows.pick(&Reader { cap_milli: 0, ..*reader }, &mut key),
-        }
+        let due = silence::due(reader.cap_milli, waited, self.now);
+        let due = windows.pick_due(due, reader, &mut key);
         let given = &key[2..];
         let (won, n_given) = (self.plans[at].2, plan.n_sent(given));
         let frame = match self.known.get(&key[..]) {
@@ -241,13 +193,8 @@ impl<F> Parts<F> {
             }
         };
         self.key = key;
-        let given_at = match due {
-            Due::Part => GivenAt::new(self.now),
-            Due::Word => GivenAt::after_a_wait(self.now),
-            // What is addressed to it comes on top: its wait goes on.
-            Due::Nothing => waited.expect("nothing is due only to one who waited"),
-        };
-        Part { frame, sampled: won - n_given, given_at: (n_given > 0).then_some(given_at) }
+        let given_at = (n_given > 0).then(|| due.given_at(waited, self.now));
+        Part { frame, sampled: won - n_given, given_at }
     }
 
     /// A slice later.
@@ -339,67 +286,5 @@ pub fn key_of(user: Option<&UserId>, first_session: impl FnOnce() -> ViewerKey) 
     match user {
         Some(user) => Who::new(ViewerKey::of_user(user), true),
         None => Who::new(first_session(), false),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use grandstand_core::sampler::pick::{self, ViewerKey, WindowNumber};
-    use grandstand_core::time::Mono;
-
-    use super::{Due, GivenAt, SILENCE_WINDOWS, WINDOW_MICROS, due};
-
-    /// The windows in which a live viewer is given something, of so many; `is_empty` has no winners.
-    fn given(cap_milli: u64, n_windows: u64, is_empty: impl Fn(u64) -> bool) -> Vec<u64> {
-        let viewer = ViewerKey(7);
-        let mut at = GivenAt::new(Mono(0));
-        let mut given = Vec::new();
-        for n in 0..n_windows {
-            let now = Mono(n * WINDOW_MICROS);
-            let quota = pick::quota(viewer, WindowNumber(n), cap_milli, pick::WINDOW_MS);
-            let (n_given, marked) = match due(cap_milli, Some(at), now) {
-                Due::Part => (quota, GivenAt::new(now)),
-                Due::Word => (1, GivenAt::after_a_wait(now)),
-                Due::Nothing => (0, at),
-            };
-            if n_given > 0 && !is_empty(n) {
-                given.extend(std::iter::repeat_n(n, n_given));
-                at = marked;
-            }
-        }
-        given
-    }
-
-    const CAPS_MILLI: [u64; 8] = [500, 1_000, 1_500, 2_000, 2_500, 3_000, 4_000, 5_000];
-
-    #[test]
-    fn every_cap_is_given_whole_and_never_more() {
-        for cap_milli in CAPS_MILLI {
-            let n = given(cap_milli, 5_000, |_| false).len() as u64;
-            assert!(n.abs_diff(cap_milli) <= 1, "{n} in a thousand seconds at {cap_milli}");
-        }
-    }
-
-    #[test]
-    fn whoever_waited_is_given_a_word_and_no_more_than_the_cap_with_it() {
-        for cap_milli in CAPS_MILLI {
-            // Three windows in four seconds have winners, so that a viewer's own are often empty.
-            let given = given(cap_milli, 50_000, |n| !matches!(n % 20, 0 | 7 | 13));
-            let seconds = cap_milli.div_ceil(1_000) as usize;
-            for (at, n) in given.iter().enumerate() {
-                let of_a_second = given[at..].iter().take_while(|later| **later - n < 5).count();
-                assert!(of_a_second <= seconds, "{of_a_second} within a second at {cap_milli}");
-            }
-            let longest = given.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
-            // The first window with winners once two seconds are over.
-            assert!(longest <= u64::from(SILENCE_WINDOWS) + 7, "{longest} windows without a word at {cap_milli}");
-        }
-    }
-
-    #[test]
-    fn what_was_given_long_ago_is_long_ago() {
-        for windows in 0..100 {
-            assert_eq!(GivenAt::after_a_wait(Mono(0)).windows_ago(Mono(windows * WINDOW_MICROS)), windows as u8);
-        }
     }
 }

@@ -118,8 +118,7 @@ impl Worker {
             return self.give_up_refill(idx);
         }
         let retracts = past.pieces.iter().filter_map(|piece| Some((piece.id, piece.retracts.clone()?)));
-        room.retracts.splice(0..0, retracts);
-        room.retracts.sort_by_key(|(at, _)| *at);
+        room.retracts.note_past(retracts);
         if let Took::Joined { whole } = took {
             if !whole {
                 tracing::warn!(room = %id, "the ring does not join what it was before");

@@ -19,12 +19,14 @@ use bytes::Bytes;
 use grandstand_core::ids::{EventId, Position, Pseq};
 use grandstand_core::likes::Totals;
 use grandstand_core::names::{RoomId, UserId};
-use grandstand_core::record::{Audience, Lane, RetractTarget};
+use grandstand_core::record::{Audience, Lane};
 use grandstand_core::sampler::keep::{self, Keep};
+use grandstand_core::sampler::silence::GivenAt;
 use grandstand_core::sampler::{pick, switch};
 use grandstand_core::time::Mono;
 use grandstand_core::viewer::merge::{Leave, MergeWindow};
 use grandstand_core::viewer::pace::Pace;
+use grandstand_core::viewer::retracts::Retracts;
 use grandstand_core::viewer::ring::{self, CrowdedOut, Pushed, Ring};
 use grandstand_core::viewer::walk::{self, Place, Plan, Skipped, Step, Walk};
 use grandstand_core::watch::Silence;
@@ -35,7 +37,7 @@ use grandstand_wire::ws;
 use super::bans;
 use super::conn::{Conn, Kind, Sent};
 use super::frames::{self, Marks, Out, Rides, UserMark};
-use super::parts::{self, Cap, GivenAt, Part, Parts, Who};
+use super::parts::{self, Cap, Part, Parts, Who};
 use super::refill::{self, Below, Refill};
 use super::said;
 use super::site::Site;
@@ -92,8 +94,8 @@ pub(super) struct Room {
     keep: Keep,
     /// Of what is measured in `keep`.
     frames: switch::Merged,
-    /// What the ring's comments must be held against: newest last, dropped with the ring's floor.
-    pub retracts: Vec<(EventId, RetractTarget)>,
+    /// What the ring's comments must be held against.
+    pub retracts: Retracts,
     pub latest: Latest,
     /// How often they are told.
     pub pace: Pace,
@@ -129,6 +131,11 @@ struct Walked {
     /// The head when the walk that goes on began, and when that was.
     head: Position,
     began: Mono,
+    /// What it is about: comments that were said.
+    said: u64,
+    /// Those it has met where the last one left them, and the comments they were given.
+    viewers: u64,
+    given: u64,
 }
 
 /// The newest value of what only its last value matters of; told to each seat once, overwritten by the next.
@@ -200,6 +207,9 @@ struct After {
     /// Fell out of the ring while catching up: back to the log.
     below: Vec<u32>,
     delivered: ByLane,
+    /// Viewers met where the last walk left them, and the comments given to them.
+    viewers: u64,
+    given: u64,
     skipped: u64,
     /// Winners of a wide room that were not picked.
     sampled: u64,
@@ -268,7 +278,7 @@ impl Room {
             queued_at: Mono(0),
             keep: Keep::default(),
             frames: switch::Merged::default(),
-            retracts: Vec::new(),
+            retracts: Retracts::default(),
             latest: Latest::default(),
             pace: Pace::default(),
             likes: Totals::default(),
@@ -294,7 +304,7 @@ impl Room {
     /// Whether one more viewer may come, for what it costs to send it everything.
     pub fn takes_viewer(&mut self, now: Mono) -> bool {
         let pace = switch::Pace {
-            comments: (self.keep.said_a_second(now) / 1_000) as u32,
+            comments: self.keep.said_a_second(now) as u32,
             frames: self.keep.frames_a_second(now) as u32,
         };
         let viewers = self.tally.viewers();
@@ -317,36 +327,37 @@ impl Room {
 
     /// Adds what a batch came from and what a viewer is given of it.
     fn note_said(&mut self, batch: &Batch, cap: Cap, now: Mono) {
+        const WHOLE: u64 = keep::WHOLE_MILLIONTHS as u64;
         let public = batch.pieces.iter().filter(|p| p.lane == Lane::Comment && p.audience == Audience::Everyone);
-        let (mut said, mut given, mut window) = (u64::from(batch.said) * 1_000, 0, None);
+        let (mut said, mut given, mut window) = (u64::from(batch.said), 0, None);
         for piece in public {
             match &piece.won {
-                None => (said, given) = (said + 1_000, given + 1_000),
+                None => (said, given) = (said + 1, given + WHOLE),
                 Some(won) if window == Some(won.window) => {}
                 Some(won) => {
                     window = Some(won.window);
-                    given += (cap.milli * pick::WINDOW_MS / 1_000).min(u64::from(won.of) * 1_000);
+                    // A cap is of a thousand seconds, and a window of thousandths of one.
+                    given += (cap.milli * pick::WINDOW_MS).min(u64::from(won.of) * WHOLE);
                 }
             }
         }
         if said > 0 || given > 0 {
-            self.frames.on_comments((given / 1_000).max(1) as u32, self.merge.window(), now);
-            self.keep.add(said.max(given), given, self.frames.take(), now);
+            self.frames.on_comments((given / WHOLE).max(1) as u32, self.merge.window(), now);
+            self.keep.said(said, given, self.frames.take(), now);
         }
     }
 
     fn note_retract(&mut self, piece: &Piece) {
         if let Some(target) = &piece.retracts {
-            self.retracts.push((piece.id, target.clone()));
+            self.retracts.note(piece.id, target);
         }
     }
 }
 
-fn is_retracted(retracts: &[(EventId, RetractTarget)], piece: &Piece) -> bool {
+fn is_retracted(retracts: &Retracts, piece: &Piece) -> bool {
     let author = piece.author.as_ref().map(|(author, _)| author);
-    let is_meant = |(at, target): &(EventId, RetractTarget)| piece.id < *at && target.means(piece.id, author, piece.ts);
     // An empty one was retracted before it was read from the log.
-    piece.lane == Lane::Comment && (piece.json.is_empty() || retracts.iter().any(is_meant))
+    piece.lane == Lane::Comment && (piece.json.is_empty() || retracts.hide(piece.id, author, piece.ts))
 }
 
 fn walk_limits(info: Option<&RoomInfo>) -> walk::Limits {
@@ -453,6 +464,7 @@ impl Worker {
         if room.seats.is_empty() {
             // Given to nobody: who comes later reads it as the past.
             room.walked.upto = room.ring.head();
+            room.keep.take_unwalked();
         } else {
             self.leave_window(idx, closes);
         }
@@ -682,8 +694,9 @@ impl Worker {
             room.again = false;
             room.walked.head = room.ring.head();
             room.walked.began = now;
+            (room.walked.said, room.walked.viewers, room.walked.given) = (room.keep.take_unwalked(), 0, 0);
         }
-        let Room { id, ring, seats, retracts, tally, latest, refill, info, kept, .. } = room;
+        let Room { id, ring, seats, retracts, tally, latest, refill, info, kept, walked, .. } = room;
         let (limits, cap) = (walk_limits(info.as_deref()), self.shared.cap(info.as_deref(), now));
         let stamp = Stamp {
             head: ring.head(),
@@ -694,6 +707,7 @@ impl Worker {
             cap,
         };
         let mut tour = Tour::new(id, latest, ring, retracts, limits, cap, now);
+        tour.left_at = walked.upto;
         tour.site = Some(&self.site);
         if let Some(kept) = kept.take().filter(|kept| kept.stamp == stamp) {
             tour.frames = kept.frames;
@@ -731,6 +745,8 @@ impl Worker {
         }
         tally.add_served(after.served());
         let room = &mut self.rooms[idx];
+        room.walked.viewers += after.viewers;
+        room.walked.given += after.given;
         room.next_seat = (!done).then_some(next);
         add(&self.shared.metrics.encoded, encoded);
         if packing > Duration::ZERO {
@@ -765,11 +781,17 @@ impl Worker {
         let (metrics, wall) = (&self.shared.metrics, clock::wall());
         let size = RoomSize::of(room.tally.viewers());
         metrics.walks[size as usize].observe(clock::mono().since(room.walked.began));
+        let Walked { said, viewers, given, .. } = room.walked;
+        room.keep.walked(said, given, viewers, self.now);
         let head = room.walked.head;
         let from = room.walked.upto.max(room.ring.floor());
         let new = room.ring.after(from).into_iter().flatten();
         for entry in new.take_while(|e| e.id.position() <= head).filter(|e| !e.private) {
             metrics.add_delivery(entry.lane, size, wall.since(entry.payload.ts));
+            if entry.payload.unallowed && !is_retracted(&room.retracts, &entry.payload) {
+                add(&metrics.unallowed, 1);
+                tracing::error!(room = %room.id, id = %entry.id, "viewers of a strict room were given a comment without an allow");
+            }
         }
         room.walked.upto = room.walked.upto.max(head);
         if let Some(since) = room.latest.telling.take() {
@@ -907,7 +929,7 @@ impl Worker {
             let floor = room.ring.floor();
             // What an old ring holds will be held against them again.
             if room.refill.is_none() {
-                room.retracts.retain(|(at, _)| at.position() > floor);
+                room.retracts.forget(floor);
             }
             room.look_around(now, self.id, self.shared.shard.is_here());
             if room.measure_keep(now) {
@@ -992,7 +1014,7 @@ struct Tour<'r> {
     walk: Walk<'r, Arc<Piece>>,
     /// The site's banners.
     site: Option<&'r Site>,
-    retracts: &'r [(EventId, RetractTarget)],
+    retracts: &'r Retracts,
     room: &'r RoomId,
     latest: &'r Latest,
     frames: Vec<Frame>,
@@ -1006,6 +1028,8 @@ struct Tour<'r> {
     now: Mono,
     /// What lies before the floor is on its way: who stands there waits.
     refilling: bool,
+    /// Where the last walk left those who keep up.
+    left_at: Position,
 }
 
 impl<'r> Tour<'r> {
@@ -1013,7 +1037,7 @@ impl<'r> Tour<'r> {
         room: &'r RoomId,
         latest: &'r Latest,
         ring: &'r Ring<Arc<Piece>>,
-        retracts: &'r [(EventId, RetractTarget)],
+        retracts: &'r Retracts,
         limits: walk::Limits,
         cap: Cap,
         now: Mono,
@@ -1033,6 +1057,7 @@ impl<'r> Tour<'r> {
             packing: Duration::ZERO,
             now,
             refilling: false,
+            left_at: Position::START,
         }
     }
 
@@ -1060,6 +1085,9 @@ impl<'r> Tour<'r> {
             }
             return;
         }
+        // Who was behind is given what others were given before.
+        let keeps_up = seat.place.catch_up.is_none() && seat.place.position >= self.left_at;
+        after.viewers += u64::from(keeps_up);
         loop {
             let plan = match self.walk.step(&seat.place) {
                 Step::AtHead => {
@@ -1108,6 +1136,7 @@ impl<'r> Tour<'r> {
                     after.packed += u64::from(saved > 0);
                     after.saved += saved as u64;
                     after.delivered.add_all(n_events);
+                    after.given += if keeps_up { n_events.of(Lane::Comment) } else { 0 };
                     after.skipped += skipped;
                     after.sampled += sampled;
                     if let Some(at) = given_at {
@@ -1283,13 +1312,7 @@ fn kept<'f>(frames: &'f mut [Frame], parts: &'f mut Parts<Frame>, at: At) -> &'f
 }
 
 impl Frame {
-    fn new(
-        walk: &Walk<'_, Arc<Piece>>,
-        retracts: &[(EventId, RetractTarget)],
-        plan: &Plan,
-        rides: Rides,
-        given: &[u64],
-    ) -> Frame {
+    fn new(walk: &Walk<'_, Arc<Piece>>, retracts: &Retracts, plan: &Plan, rides: Rides, given: &[u64]) -> Frame {
         let (mut n_events, mut marks) = (ByLane::default(), Marks::default());
         for entry in walk.entries_given(plan, given) {
             n_events.add(entry.lane, u64::from(!entry.private && !is_retracted(retracts, &entry.payload)));

@@ -222,6 +222,7 @@ impl Worker {
                 since: cursor,
                 line: Line::of(&format!("{caller}{own}"), room.as_str(), &tab),
                 skipped: None,
+                sampled: false,
                 heard: None,
                 found: Heard::default(),
                 banners: Known { newest: None, answered: None, called: now },

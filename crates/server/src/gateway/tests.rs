@@ -291,6 +291,7 @@ fn append(
         json: serde_json::to_vec(&event).unwrap().into(),
         author,
         audience: Audience::Everyone,
+        unallowed: false,
         retracts: None,
         won: None,
     });

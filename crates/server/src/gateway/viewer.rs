@@ -163,6 +163,8 @@ pub struct PollCall {
     pub is_shared: bool,
     /// What its cursor's answer left out, to be told with the first events.
     pub skipped: Option<Skipped>,
+    /// Of the comments after its cursor it is given a part.
+    pub sampled: bool,
     /// The room's numbers as the caller knows them, where that is remembered, and as they were when it sat down: a change
     /// ends the wait.
     pub heard: Option<Heard>,

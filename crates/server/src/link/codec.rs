@@ -45,7 +45,7 @@ use crate::kernel::Taken;
 use crate::shedding;
 
 /// Grows with every change of what follows.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 /// The longest frame: the largest answer of control and room for its head.
 pub const FRAME_MAX: usize = 16 << 20;
 /// A round of likes of the longest names, each entry in a room of its own, is one frame.
@@ -978,6 +978,7 @@ impl Writer<'_> {
             w.opt(key.as_ref(), |w, key| w.text(key.as_str()));
         });
         self.one_of(&AUDIENCES, &piece.audience);
+        self.flag(piece.unallowed);
         self.opt(piece.retracts.as_ref(), |w, target| match target {
             RetractTarget::Event(id) => {
                 w.u8(0);
@@ -1438,8 +1439,8 @@ impl<'a> Reader<'a> {
     }
 
     fn pieces(&mut self) -> Read<Vec<Arc<Piece>>> {
-        // Id, lane, time, window, pseq, kind, length, author, audience, retracts, won.
-        self.list(8 + 1 + 8 + 1 + 1 + 1 + 4 + 1 + 1 + 1 + 1, Reader::piece)
+        // Id, lane, time, window, pseq, kind, length, author, audience, unallowed, retracts, won.
+        self.list(8 + 1 + 8 + 1 + 1 + 1 + 4 + 1 + 1 + 1 + 1 + 1, Reader::piece)
     }
 
     fn piece(&mut self) -> Read<Arc<Piece>> {
@@ -1453,6 +1454,7 @@ impl<'a> Reader<'a> {
             json: self.bytes()?.into(),
             author: self.opt(|r| Ok((r.user()?, r.opt(Reader::key)?)))?,
             audience: self.one_of(&AUDIENCES)?,
+            unallowed: self.flag()?,
             retracts: self.opt(|r| {
                 Ok(match r.u8()? {
                     0 => RetractTarget::Event(r.id()?),

@@ -1019,6 +1019,7 @@ mod tests {
             json: vec![b' '; codec::FRAME_MAX].into(),
             author: None,
             audience: Audience::Everyone,
+            unallowed: false,
             retracts: None,
             won: None,
         };

@@ -16,6 +16,13 @@ pub fn emptied(record: &Record) -> Option<Arc<Piece>> {
     Some(Arc::new(piece))
 }
 
+/// [`of`] a record that its room does not allow to be shown: whoever shows it says so.
+pub fn of_unallowed(record: &Record) -> Option<Arc<Piece>> {
+    let mut piece = Arc::into_inner(of(record)?)?;
+    piece.unallowed = true;
+    Some(Arc::new(piece))
+}
+
 /// The event a viewer is sent for this record.
 /// Errors: `None` for records that no viewer is sent.
 pub fn of(record: &Record) -> Option<Arc<Piece>> {
@@ -51,6 +58,8 @@ pub fn of(record: &Record) -> Option<Arc<Piece>> {
         json: json.into_boxed_slice(),
         author,
         audience: record.audience,
+        // Who makes it of a commit knows its room and says it.
+        unallowed: false,
         retracts,
         won,
     }))

@@ -576,7 +576,8 @@ impl Task {
             }
         }
         for (room, records) in rooms {
-            let pieces: Vec<_> = records.iter().filter_map(|r| piece::of(r)).collect();
+            let of = |r: &&Arc<Record>| if self.is_unallowed(r) { piece::of_unallowed(r) } else { piece::of(r) };
+            let pieces: Vec<_> = records.iter().filter_map(of).collect();
             let changed = records.iter().any(|r| matches!(r.body, Body::Room(_) | Body::Config(_) | Body::Retract(_)));
             let said = records.iter().filter(|r| r.is_raw()).count() as u32;
             let said = said + self.state.said.remove(room).unwrap_or_default();
@@ -693,6 +694,20 @@ impl Task {
         self.tallies.find(room).map_or(0, |tally| tally.viewers())
     }
 
+    /// Whether this is a comment for viewers, without an allow under the policy in force, of a room that shows none without.
+    fn is_unallowed(&self, record: &Record) -> bool {
+        if !matches!(record.body, Body::Comment(_))
+            || record.audience == Audience::Nobody
+            || record.verdict == Verdict::Allow
+        {
+            return false;
+        }
+        record.room.as_ref().and_then(|room| self.owner.room(room)).is_some_and(|view| {
+            view.settings.moderation_policy == Policy::PreModerateStrict
+                && self.owner.policy_version(&view.room) == record.policy_version
+        })
+    }
+
     /// Counts what moderation came to, and holds what is shown against what its room promises.
     fn count_moderated(&self, committed: &[Arc<Record>]) {
         let counts = self.status.moderation();
@@ -700,19 +715,9 @@ impl Task {
             match &record.body {
                 Body::Blocked(_) => counts.add_blocked(),
                 Body::Held(_) => counts.add_held(),
-                Body::Comment(_) if record.audience != Audience::Nobody => {
-                    let view = record.room.as_ref().and_then(|room| self.owner.room(room));
-                    let strict = view.is_some_and(|view| {
-                        view.settings.moderation_policy == Policy::PreModerateStrict
-                            && self.owner.policy_version(&view.room) == record.policy_version
-                    });
-                    if strict && record.verdict != Verdict::Allow {
-                        counts.add_unallowed();
-                        tracing::error!(
-                            id = record.event_id().value(),
-                            "a strict room shows a comment without an allow"
-                        );
-                    }
+                Body::Comment(_) if self.is_unallowed(record) => {
+                    counts.add_unallowed();
+                    tracing::error!(id = record.event_id().value(), "a strict room shows a comment without an allow");
                 }
                 // Moderation itself took something back: its retract has no operator.
                 Body::Audit(audit) if record.user.is_none() && audit.what.starts_with("moderation") => {

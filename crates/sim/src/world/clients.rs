@@ -289,12 +289,12 @@ impl World {
                 self.saw(Seen::Totals { client, room: room.clone(), totals: likes, first: true });
                 self.saw(Seen::Hello { client, user, room, asked, cursor, pseq, kind, skipped });
             }
-            Down::Events { skipped, events } => {
+            Down::Events { skipped, events, head } => {
                 if let Some(last) = events.last() {
                     me.cursor = last.event_id().position();
                 }
                 let room = me.room.clone();
-                self.saw(Seen::Events { client, room, skipped, events });
+                self.saw(Seen::Events { client, room, skipped, events, head });
             }
             // Its own wishes are asked again when their time comes.
             Down::Paused => self.saw(Seen::Paused { client }),

@@ -8,17 +8,19 @@ use grandstand_core::ids::{EventId, Position};
 use grandstand_core::names::{ClientMsgId, RoomId};
 use grandstand_core::owner::command::{Author, Command, Publish, Standing};
 use grandstand_core::record::{Audience, Body, Record};
+use grandstand_core::sampler::silence::{self, GivenAt};
 use grandstand_core::time::{Mono, Wall};
 use grandstand_core::viewer::merge::Leave;
 use grandstand_core::viewer::resume::{self, Answer};
+use grandstand_core::viewer::retracts::Retracts;
 use grandstand_core::viewer::ring;
 use grandstand_core::viewer::session::{Action, Credential, Op, Session, Start};
 use grandstand_core::viewer::walk::{Limits, Step, Walk, is_late};
 
 use super::clients::MEMBER;
-use crate::history::{Begun, ClientIdx};
+use crate::history::{Begun, ClientIdx, Picked, Seen};
 use crate::options::Fault;
-use crate::process::{Asker, Conn, ConnId, State, entry, picked, reader};
+use crate::process::{Asker, CAP_MILLI, Conn, ConnId, ReadPage, State, entry, lot, picked, reader, taken_back};
 use crate::world::{Down, Event, GATEWAY_EVERY, GatewayIdx, ProcessIdx, Up, WALL_BASE, World};
 
 /// Rows of one page: small, so that a catch-up has several.
@@ -71,6 +73,8 @@ impl World {
                 roster.last_event = roster.last_event.max(entry.id.position());
                 roster.ring.push(entry);
             }
+            let taken = records.iter().filter(|r| r.room.as_ref() == Some(&room)).filter_map(|r| taken_back(r));
+            taken.for_each(|(id, target)| roster.retracts.note(id, &target));
             roster.ring.advance(head);
             if !any {
                 continue;
@@ -109,7 +113,7 @@ impl World {
 
     /// Brings one viewer as far as its socket takes it.
     pub(super) fn serve(&mut self, gateway: GatewayIdx, id: ConnId) {
-        let (now, limits) = (self.now, self.walk_limits());
+        let (now, limits, (cap_milli, ordered)) = (self.now, self.walk_limits(), self.cap(gateway, self.now));
         for _ in 0..FRAMES_MAX {
             let host = &mut self.gateways[gateway];
             let Some(conn) = host.conns.get_mut(&id) else { return };
@@ -124,16 +128,34 @@ impl World {
                 Step::BelowFloor => return self.ask_page(gateway, id),
                 Step::Send(plan) => {
                     let mut given = Vec::new();
+                    let mut chosen = None;
                     if plan.holds_won {
-                        walk.winners(&plan).pick(&reader(&self.clients[conn.client].user), &mut given);
+                        let live = place.catch_up.is_none();
+                        let waited = live.then_some(conn.given_at);
+                        let due = silence::due(cap_milli, waited, now);
+                        let mut windows = walk.winners(&plan);
+                        let reader = reader(&self.clients[conn.client].user, cap_milli);
+                        let due = windows.pick_due(due, &reader, &mut given);
+                        // What is too late for it is told.
+                        let n_given = given.len();
+                        if plan.n_sent(&given) > 0 {
+                            conn.given_at = due.given_at(waited, now);
+                        }
+                        let (client, windows) = (conn.client, windows.numbers().collect());
+                        let (from, to) = (place.position, plan.upto);
+                        chosen = Some(Picked { client, cap_milli, ordered, live, windows, n_given, from, to });
                     }
                     let entries = walk.entries_given(&plan, &given);
                     // Nobody here writes under a shadow ban, so what is private is nobody's.
-                    let events: Vec<Arc<Record>> = entries.filter(|e| !e.private).map(|e| e.payload.clone()).collect();
+                    let shown = |r: &Record| is_comment(r) && roster.retracts.hide(r.event_id(), r.user.as_ref(), r.ts);
+                    let events = entries.filter(|e| !e.private && !shown(&e.payload)).map(|e| e.payload.clone());
+                    let events: Vec<Arc<Record>> = events.collect();
                     let skipped = walk.passed_over(&plan, &given);
+                    let head = walk.head();
                     place.advance(&plan);
+                    chosen.into_iter().for_each(|chosen| self.saw(Seen::Picked(chosen)));
                     if skipped.is_some() || !events.is_empty() {
-                        let down = Down::Events { skipped, events };
+                        let down = Down::Events { skipped, events, head };
                         self.send(gateway, id, down, plan.priority_since);
                     }
                 }
@@ -226,6 +248,7 @@ impl World {
             paging: false,
             awaited: BTreeSet::new(),
             last_down: now,
+            given_at: GivenAt::new(now),
         };
         self.gateways[gateway].conns.insert(id, conn);
         self.act(gateway, id, action);
@@ -318,26 +341,48 @@ impl World {
         let room = conn.room.clone();
         // Who reads while the owner is away asks again when one is there.
         let Some(process) = host.owner.filter(|p| self.processes[*p].state != State::Dead) else { return };
-        let (records, upto) = self.processes[process].page(&room, place.position, PAGE_ROWS);
+        let page = self.processes[process].page(&room, place.position, PAGE_ROWS);
         let copies = 1 + u64::from(self.fault(Fault::DoubleReply));
         for _ in 0..copies {
             let wait = self.draw(1, 40);
-            self.after(wait, Event::Page { gateway, process, conn: id, records: records.clone(), upto });
+            self.after(wait, Event::Page { gateway, process, conn: id, page: page.clone() });
         }
     }
 
-    pub(super) fn on_page(&mut self, gateway: GatewayIdx, id: ConnId, records: Vec<Arc<Record>>, upto: Position) {
-        let Some(conn) = self.gateways[gateway].conns.get_mut(&id) else { return };
+    pub(super) fn on_page(&mut self, gateway: GatewayIdx, id: ConnId, page: ReadPage) {
+        let ReadPage { records, upto, hidden, head } = page;
+        let (cap_milli, ordered) = self.cap(gateway, self.now);
+        let host = &mut self.gateways[gateway];
+        let Some(conn) = host.conns.get_mut(&id) else { return };
         conn.paging = false;
         let (Some(place), None) = (&mut conn.place, &conn.rest) else { return };
         let wanted = |r: &&Arc<Record>| {
             r.audience == Audience::Everyone && r.lane().is_some_and(|lane| place.wants(r.event_id(), lane))
         };
-        let reader = reader(&self.clients[conn.client].user);
-        let events = picked(&records, &reader).filter(wanted).cloned().collect::<Vec<_>>();
+        let reader = reader(&self.clients[conn.client].user, cap_milli);
+        let retracts = host.rooms.get(&conn.room).map(|roster| &roster.retracts);
+        let taken_back = |r: &Record| {
+            let hide = |retracts: &Retracts| retracts.hide(r.event_id(), r.user.as_ref(), r.ts);
+            is_comment(r) && retracts.is_some_and(hide)
+        };
+        let shows = |r: &&Arc<Record>| !hidden.contains(&r.event_id()) && !taken_back(r);
+        let events = picked(&records, &reader).filter(wanted).filter(shows).cloned().collect::<Vec<_>>();
+        let chosen = Picked {
+            client: conn.client,
+            cap_milli,
+            ordered,
+            live: false,
+            windows: records.iter().filter_map(|record| Some(lot(record)?.window)).collect(),
+            n_given: 0,
+            from: place.position,
+            to: upto,
+        };
         place.advance_page(upto);
+        if cap_milli < CAP_MILLI && records.iter().any(|record| lot(record).is_some()) {
+            self.saw(Seen::Picked(chosen));
+        }
         if !events.is_empty() {
-            self.send(gateway, id, Down::Events { skipped: None, events }, None);
+            self.send(gateway, id, Down::Events { skipped: None, events, head }, None);
         }
         self.serve(gateway, id);
     }
@@ -379,9 +424,16 @@ impl World {
         let wall = self.gateways[gateway].owner.map_or(Wall(WALL_BASE + self.now.0 / 1_000), |owner| self.wall(owner));
         let (now, limits) = (self.now, self.walk_limits());
         self.after(GATEWAY_EVERY, Event::GatewayTick { gateway });
+        self.keep_shedder(gateway);
         self.look_for_owner(gateway);
         self.keep_refills(gateway);
-        self.gateways[gateway].rooms.values_mut().for_each(|roster| roster.ring.trim(now));
+        for roster in self.gateways[gateway].rooms.values_mut() {
+            roster.ring.trim(now);
+            // What an old ring holds will be held against them again.
+            if roster.refill.is_none() {
+                roster.retracts.forget(roster.ring.floor());
+            }
+        }
         let ids: Vec<ConnId> = self.gateways[gateway].conns.keys().copied().collect();
         for id in ids {
             let host = &mut self.gateways[gateway];
@@ -441,9 +493,14 @@ impl World {
 
 /// A frame's events one by one.
 fn apart(down: Down) -> Vec<Down> {
-    let Down::Events { mut skipped, events } = down else { return vec![down] };
+    let Down::Events { mut skipped, events, head } = down else { return vec![down] };
     if events.is_empty() {
-        return vec![Down::Events { skipped, events }];
+        return vec![Down::Events { skipped, events, head }];
     }
-    events.into_iter().map(|event| Down::Events { skipped: skipped.take(), events: vec![event] }).collect()
+    let one = |event| Down::Events { skipped: skipped.take(), events: vec![event], head };
+    events.into_iter().map(one).collect()
+}
+
+fn is_comment(record: &Record) -> bool {
+    matches!(record.body, Body::Comment(_))
 }

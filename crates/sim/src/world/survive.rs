@@ -14,7 +14,7 @@ use grandstand_core::viewer::resume;
 use grandstand_core::viewer::ring::Rejoin;
 
 use crate::options::Fault;
-use crate::process::{Conn, ConnId, Past, RoomFacts, State, entry};
+use crate::process::{Conn, ConnId, Past, RoomFacts, State, entry, taken_back};
 use crate::world::gateway::{LINK_WAIT, PAGE_ROWS};
 use crate::world::{Down, Event, GatewayIdx, ProcessIdx, World};
 
@@ -135,6 +135,7 @@ impl World {
             }
             Rejoin::Gap => self.ask_past(gateway, room),
             Rejoin::Lost => {
+                roster.retracts.clear();
                 self.broken.push(format!("gateway {gateway} was given what the log of {room} does not know"));
                 self.close_below(gateway, room);
             }
@@ -171,6 +172,7 @@ impl World {
         let Some((records, after)) = page else { return self.give_up(gateway, room) };
         let past = records.iter().filter_map(|record| entry(record, refill.came_at(record.ts, wall, now))).collect();
         let took = refill.take(&mut roster.ring, after, past, now);
+        roster.retracts.note_past(records.iter().filter_map(|record| taken_back(record)));
         if took == Took::Broken {
             return self.give_up(gateway, room);
         }

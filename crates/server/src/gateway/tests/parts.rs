@@ -47,6 +47,7 @@ fn window(stage: &Stage, id: &str, number: u64, of: u32, said: u32, change: impl
             json: serde_json::to_vec(&event).unwrap().into(),
             author: UserId::parse(&format!("author-{place}")).map(|user| (user, None)),
             audience: Audience::Everyone,
+            unallowed: false,
             retracts: None,
             won: Some(won),
         }));
@@ -80,6 +81,7 @@ fn retract(stage: &Stage, id: &str, target: EventId) {
         json: serde_json::to_vec(&event).unwrap().into(),
         author: None,
         audience: Audience::Everyone,
+        unallowed: false,
         retracts: Some(RetractTarget::Event(target)),
         won: None,
     });
@@ -117,6 +119,7 @@ fn poll(stage: &Stage, id: &str, fields: &str, query: &str, mut since: u64) -> (
         http.get(&format!("/v1/rooms/{id}/poll?since={since}&timeout=5&tab=t{query}"), fields);
         let answer = http.answer().json();
         since = answer["next_since"].as_u64().unwrap();
+        assert_eq!(answer["comments"], "some", "as a stream's hello says it");
         for event in answer["events"].as_array().unwrap() {
             match event["type"].as_str().unwrap() {
                 "comment" => bodies.push(body(event)),
@@ -319,6 +322,48 @@ fn a_retracted_winner_is_shown_to_nobody_and_moves_nobody_else_s_part() {
     again.next();
     let left = until_score(|| again.next());
     assert_eq!(left, given.iter().filter(|b| **b != gone).cloned().collect::<Vec<_>>());
+}
+
+#[test]
+fn a_comment_without_an_allow_is_counted_where_viewers_of_a_strict_room_are_given_it() {
+    let stage = stage_of(1, false);
+    let mut ann = stage.ws_as("a", "ann");
+    ann.next();
+    stage.seated("a", 1);
+    stage.score("a", 1);
+    ann.next_of("score_event");
+    assert_eq!(read(&stage.metrics.unallowed), 0);
+    let wrong = {
+        let mut log = stage.log.lock().unwrap();
+        log.seq += 1;
+        let id = log.id();
+        let event = json!({"type": "comment", "room_id": "a", "event_id": id.value(), "body": "rude"});
+        Arc::new(Piece {
+            id,
+            lane: Lane::Comment,
+            ts: crate::clock::wall(),
+            closes_window: false,
+            pseq: None,
+            kind: "comment",
+            json: serde_json::to_vec(&event).unwrap().into(),
+            author: None,
+            audience: Audience::Everyone,
+            unallowed: true,
+            retracts: None,
+            won: None,
+        })
+    };
+    let batch = Arc::new(Batch { room: room("a"), pieces: vec![wrong], said: 0 });
+    let workers = stage.log.lock().unwrap().subscribers[&room("a")].clone();
+    for worker in workers {
+        stage.workers.send(worker, ToWorker::Batch(batch.clone())).ok().unwrap();
+    }
+    ann.next_of("comment");
+    let began = Instant::now();
+    while read(&stage.metrics.unallowed) == 0 {
+        assert!(began.elapsed() < WAIT, "it was given and not counted");
+        std::thread::yield_now();
+    }
 }
 
 #[test]

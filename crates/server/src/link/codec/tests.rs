@@ -67,6 +67,7 @@ fn pieces() -> Vec<Arc<Piece>> {
         json: format!("{{\"event_id\":{seq}}}").into_bytes().into(),
         author: None,
         audience: Audience::Everyone,
+        unallowed: false,
         retracts: None,
         won: None,
     };
@@ -75,7 +76,7 @@ fn pieces() -> Vec<Arc<Piece>> {
         .into_iter()
         .enumerate()
         .map(|(n, target)| Piece { retracts: Some(target), ..plain(10 + n as u64, Lane::Priority, "retract") });
-    let own = Piece { author: Some((user.clone(), Some(key))), ..plain(1, Lane::Comment, "comment") };
+    let own = Piece { author: Some((user.clone(), Some(key))), unallowed: true, ..plain(1, Lane::Comment, "comment") };
     let keyless =
         Piece { author: Some((user, None)), audience: Audience::Author, ..plain(2, Lane::Comment, "comment") };
     let others = ["score_event", "gift", "config"].into_iter().zip(3..).map(|(kind, n)| plain(n, Lane::Priority, kind));
