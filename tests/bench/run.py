@@ -796,7 +796,7 @@ def recovered(server: Server) -> dict:
     return {"data_mb": size >> 20, "start_to_ready_s": time.perf_counter() - start}
 
 
-SCENARIOS = ["quiet", "match-night", "barrage", "busy-room", "likes", "banner-storm", "raid", "long-tail", "scores"]
+SCENARIOS = ["quiet", "match-night", "barrage", "brim", "busy-room", "likes", "banner-storm", "raid", "long-tail", "scores"]
 
 
 def scenarios() -> None:

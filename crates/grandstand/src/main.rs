@@ -147,7 +147,7 @@ enum Transport {
 
 #[derive(Args)]
 struct LoadArgs {
-    /// An evening with a name, each promise of it judged: quiet, match-night, barrage, busy-room, likes, banner-storm, raid, long-tail, scores.
+    /// An evening with a name, each promise of it judged: quiet, match-night, barrage, brim, busy-room, likes, banner-storm, raid, long-tail, scores.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["rooms", "viewers", "rate", "seconds", "transport", "publishers", "score_rate", "idle", "publish_only", "inflight", "body_bytes", "merge_ms", "burst", "slow_share", "storm", "like_rate", "likers"])]
     scenario: Option<String>,
     /// Fewer viewers and rooms of the scenario, slower rates, shorter times; below 1, times are told and not judged.

@@ -3,6 +3,8 @@
 //! A quote inside a JSON string is always escaped, so `"event_id":` can only be a member's name. Objects of an array are
 //! told apart by depth. What cannot be read this way is no event of the protocol and counts as a fault.
 
+use grandstand_wire::stamp;
+
 /// What a viewer does with an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
@@ -11,8 +13,12 @@ pub enum Kind {
         pseq: u64,
         resumed: bool,
         sampled: bool,
+        cap: Option<u32>,
     },
-    Comment,
+    /// Log time of it, milliseconds.
+    Comment {
+        ts_ms: u64,
+    },
     Score,
     Gift,
     /// Of the whole site; its id is the `id`. One that was taken down early comes once more as [`Kind::Other`].
@@ -20,6 +26,7 @@ pub enum Kind {
     /// What is said of sampling, where anything is.
     Config {
         sampled: Option<bool>,
+        cap: Option<u32>,
     },
     /// Another event with a `pseq`: retract.
     Priority,
@@ -44,9 +51,10 @@ pub enum Kind {
     Error {
         retry_ms: Option<u64>,
     },
-    /// A room's numbers: likes of the plain kind.
+    /// A room's numbers: likes of the plain kind, and what part of its comments is shown.
     Counters {
         likes: u64,
+        keep_millionths: Option<u32>,
     },
     Other,
 }
@@ -122,6 +130,19 @@ fn digits(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(&text[..n]).ok()?.parse().ok()
 }
 
+fn cap(object: &[u8]) -> Option<u32> {
+    number(object, "cap").and_then(|cap| u32::try_from(cap).ok())
+}
+
+/// A fraction of at most 1 in millionths: what is beyond the sixth digit is left out.
+fn millionths(text: &[u8]) -> Option<u32> {
+    let whole = u32::try_from(digits(text)?).ok().filter(|whole| *whole <= 1)?;
+    let rest = text.iter().skip_while(|b| b.is_ascii_digit()).copied().collect::<Vec<_>>();
+    let six = rest.strip_prefix(b".").unwrap_or_default().iter().copied().take_while(u8::is_ascii_digit);
+    let six = six.chain(std::iter::repeat(b'0')).take(6);
+    Some(six.fold(whole, |n, digit| n * 10 + u32::from(digit - b'0')))
+}
+
 fn one(object: &[u8]) -> Option<Event> {
     let kind = text(object, "type")?;
     let id = || number(object, "event_id").unwrap_or(0);
@@ -133,7 +154,9 @@ fn one(object: &[u8]) -> Option<Event> {
             // A repeated text has no time in it; its author's name has.
             let named = text(object, "display").and_then(|name| digits(name.strip_prefix(b"l ")?));
             let sent_us = named.or_else(|| text(object, "body").and_then(digits)).unwrap_or(0);
-            Event { kind: Kind::Comment, id: id(), pseq: 0, sent_us }
+            let ts = text(object, "ts").and_then(|ts| stamp::parse(std::str::from_utf8(ts).ok()?));
+            let ts_ms = ts.map_or(0, |ts| ts.0);
+            Event { kind: Kind::Comment { ts_ms }, id: id(), pseq: 0, sent_us }
         }
         b"score_event" => {
             let sent_us = text(object, "key").and_then(|k| digits(k.strip_prefix(b"l-")?)).unwrap_or(0);
@@ -151,13 +174,14 @@ fn one(object: &[u8]) -> Option<Event> {
         }
         b"config" => {
             let sampled = after(object, "sampled").map(|v| v.starts_with(b"true"));
-            Event { kind: Kind::Config { sampled }, id: id(), pseq, sent_us: 0 }
+            Event { kind: Kind::Config { sampled, cap: cap(object) }, id: id(), pseq, sent_us: 0 }
         }
         b"hello" => plain(Kind::Hello {
             cursor: number(object, "cursor")?,
             pseq,
             resumed: flag(object, "resumed"),
             sampled: flag(object, "sampled"),
+            cap: cap(object),
         }),
         b"skipped" => plain(Kind::Skipped { count: number(object, "count")? }),
         b"snapshot_required" => plain(Kind::SnapshotRequired { cursor: number(object, "cursor")?, pseq }),
@@ -168,7 +192,10 @@ fn one(object: &[u8]) -> Option<Event> {
         }),
         b"publish_ack" => Event { id: id(), ..plain(Kind::Ack { duplicate: flag(object, "duplicate") }) },
         b"rate_limited" => plain(Kind::RateLimited { retry_ms: retry.unwrap_or(500) }),
-        b"counters" => plain(Kind::Counters { likes: number(object, "like").unwrap_or(0) }),
+        b"counters" => plain(Kind::Counters {
+            likes: number(object, "like").unwrap_or(0),
+            keep_millionths: after(object, "keep_fraction").and_then(millionths),
+        }),
         b"error" => plain(Kind::Error { retry_ms: retry }),
         _ if pseq > 0 => Event { kind: Kind::Priority, id: id(), pseq, sent_us: 0 },
         _ => plain(Kind::Other),
@@ -231,7 +258,7 @@ mod tests {
         assert_eq!(
             got,
             [
-                Event { kind: Kind::Comment, id: 7, pseq: 0, sent_us: 123 },
+                Event { kind: Kind::Comment { ts_ms: 0 }, id: 7, pseq: 0, sent_us: 123 },
                 Event { kind: Kind::Score, id: 8, pseq: 3, sent_us: 55 },
                 Event { kind: Kind::Skipped { count: 4 }, id: 0, pseq: 0, sent_us: 0 },
             ]
@@ -259,11 +286,14 @@ mod tests {
         let hello = events(
             r#"{"type":"hello","cursor":9,"pseq":2,"resumed":true,"comments":"some","config":{"sampled":true,"cap":5}}"#,
         );
-        assert_eq!(hello[0].kind, Kind::Hello { cursor: 9, pseq: 2, resumed: true, sampled: true });
+        assert_eq!(hello[0].kind, Kind::Hello { cursor: 9, pseq: 2, resumed: true, sampled: true, cap: Some(5) });
         let config = events(
             r#"[{"type":"config","event_id":9,"pseq":3,"sampled":false},{"type":"config","event_id":10,"pseq":4,"title":"t"}]"#,
         );
-        assert_eq!([config[0].kind, config[1].kind], [Some(false), None].map(|sampled| Kind::Config { sampled }));
+        assert_eq!(
+            [config[0].kind, config[1].kind],
+            [Some(false), None].map(|sampled| Kind::Config { sampled, cap: None })
+        );
         let close = events(r#"{"type":"close","code":4112,"reason":"drain","retry_after_ms":500,"spread_ms":10}"#);
         assert_eq!(close[0].kind, Kind::Close { code: 4112, retry_ms: 500, spread_ms: 10 });
         let ack = events(r#"{"type":"publish_ack","client_msg_id":"k","event_id":12,"duplicate":true}"#);
@@ -275,9 +305,23 @@ mod tests {
         let got = events(
             r#"{"type":"counters","room_id":"r","likes":{"heart":3,"like":48},"viewers":7,"keep_fraction":1,"as_of_ts":"x"}"#,
         );
-        assert_eq!(got[0].kind, Kind::Counters { likes: 48 });
+        assert_eq!(got[0].kind, Kind::Counters { likes: 48, keep_millionths: Some(1_000_000) });
         let none = events(r#"{"type":"counters","room_id":"r","likes":{},"viewers":7}"#);
-        assert_eq!(none[0].kind, Kind::Counters { likes: 0 });
+        assert_eq!(none[0].kind, Kind::Counters { likes: 0, keep_millionths: None });
+    }
+
+    #[test]
+    fn a_fraction_is_read_to_the_millionth() {
+        for (text, millionths) in [("0", 0), ("1", 1_000_000), ("0.5", 500_000), ("0.00002", 20), ("0.0000209", 20)] {
+            let got = events(&format!(r#"{{"type":"counters","likes":{{}},"viewers":1,"keep_fraction":{text}}}"#));
+            assert_eq!(got[0].kind, Kind::Counters { likes: 0, keep_millionths: Some(millionths) }, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_comment_tells_the_logs_time() {
+        let got = events(r#"{"type":"comment","event_id":7,"body":"1 a","ts":"1970-01-02T00:00:01.250Z"}"#);
+        assert_eq!(got[0].kind, Kind::Comment { ts_ms: 86_401_250 });
     }
 
     #[test]

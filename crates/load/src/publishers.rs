@@ -55,6 +55,8 @@ pub struct Published {
     pub gift_acks: Buckets,
     pub banners: u64,
     pub totals: Vec<Total>,
+    /// Comments acked, by the second of the clock; of those said on streams.
+    pub acked_at: BTreeMap<u64, u64>,
 }
 
 struct Connection {
@@ -346,6 +348,7 @@ impl Publishers {
                     if let Some(at_us) = connection.waiting.remove(&key) {
                         self.acks.saturating_record(micros().saturating_sub(at_us).max(1));
                         self.done.acked += 1;
+                        *self.done.acked_at.entry(micros() / 1_000_000).or_default() += 1;
                         self.done.duplicates += u64::from(duplicate);
                         self.done.totals[connection.room].comment(read[0].id);
                     }

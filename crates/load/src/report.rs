@@ -10,7 +10,7 @@ use crate::process::Usage;
 use crate::publishers::Published;
 use crate::scenario::{Evening, Scenario};
 use crate::storm::{self, Round};
-use crate::viewers::{Seen, SlowSeen};
+use crate::viewers::{Parts, Seen, SlowSeen};
 
 /// A histogram as it goes from one process to another: value in microseconds, count.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -82,6 +82,51 @@ pub struct Server {
     pub rss_anon_per_room: f64,
 }
 
+/// The part of the comments that viewers were told, beside what they were given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct KeepTold {
+    /// Seconds of the run that could be compared.
+    pub seconds: u64,
+    /// The most that was told beside what was measured, as a share of it; and both of that second.
+    pub worst: f64,
+    pub told: f64,
+    pub measured: f64,
+}
+
+/// The figure is of so many seconds.
+const KEEP_OVER: u64 = 10;
+/// Until it is of the run alone: those ten, the second before it is measured, and the two ends.
+const KEEP_FROM: u64 = KEEP_OVER + 3;
+
+impl KeepTold {
+    fn of(seen: &[Seen], acked_at: &BTreeMap<u64, u64>) -> KeepTold {
+        let mut parts: BTreeMap<u64, Parts> = BTreeMap::new();
+        for (second, one) in seen.iter().flat_map(|s| &s.parts) {
+            let sum = parts.entry(*second).or_default();
+            sum.viewers += one.viewers;
+            sum.given += one.given;
+            sum.told += one.told;
+            sum.told_sum += one.told_sum;
+        }
+        let mut all = KeepTold::default();
+        let (Some(first), Some(last)) = (acked_at.keys().next(), acked_at.keys().next_back()) else { return all };
+        for second in first + KEEP_FROM..*last {
+            let Some(now) = parts.get(&second).filter(|now| now.told > 0) else { continue };
+            let before = second - KEEP_OVER..second;
+            let acked: u64 = acked_at.range(before.clone()).map(|(_, n)| n).sum();
+            let given: f64 = parts.range(before).map(|(_, one)| one.given as f64 / one.viewers.max(1) as f64).sum();
+            let measured = given / acked.max(1) as f64;
+            let told = now.told_sum as f64 / now.told as f64 / 1e6;
+            all.seconds += 1;
+            let off = (told - measured).abs() / measured.max(f64::MIN_POSITIVE);
+            if off > all.worst {
+                (all.worst, all.told, all.measured) = (off, told, measured);
+            }
+        }
+        all
+    }
+}
+
 /// What was given in likes, and how it was told.
 #[derive(Clone, Debug, Serialize)]
 pub struct Likes {
@@ -149,6 +194,7 @@ pub struct Report {
     pub told_sampled: u64,
     pub comments_least: u64,
     pub comments_most: u64,
+    pub keep_told: KeepTold,
     /// Viewers that came in the middle, and how long they waited for their greeting.
     pub late: u64,
     pub entered: Latency,
@@ -212,6 +258,8 @@ impl Report {
             Check { name: "viewers whose events are not the acked ones", failed: sum(|s| s.wrong_viewers) },
             Check { name: "events lost without a word", failed: sum(|s| s.lost) },
             Check { name: "gaps told without a count", failed: sum(|s| s.cut) },
+            Check { name: "comments of a sampled room above a viewer's cap", failed: sum(|s| s.over_cap) },
+            Check { name: "viewers of a sampled room left in silence", failed: sum(|s| s.silent) },
             Check { name: "slow viewers not complete at the end", failed: sum(|s| s.slow.viewers - s.slow.complete) },
             Check { name: "broken protocol", failed: faults.values().sum() },
             Check { name: "comments without an answer", failed: published.unanswered },
@@ -282,6 +330,7 @@ impl Report {
             told_sampled: sum(|s| s.told_sampled),
             comments_least: seen.iter().map(|s| s.comments_least).min().unwrap_or(0),
             comments_most: seen.iter().map(|s| s.comments_most).max().unwrap_or(0),
+            keep_told: KeepTold::of(seen, &published.acked_at),
             late: sum(|s| s.late),
             entered: Latency::of(seen.iter().map(|s| &s.entered)),
             rooms_put_s: 0.0,

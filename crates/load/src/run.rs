@@ -6,8 +6,8 @@
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
@@ -25,7 +25,7 @@ use crate::process::{Usage, open_files_max, usage};
 use crate::publishers::{Published, Publishers};
 use crate::report::{Measured, Report};
 use crate::storm::{self, Plan, Round};
-use crate::viewers::{Seen, Total, Viewers};
+use crate::viewers::{Breach, Seen, Total, Viewers};
 
 /// Files a process needs beside its viewers' sockets.
 const FILES_BESIDE: u64 = 100;
@@ -175,6 +175,8 @@ pub struct Settings {
     pub publishes: bool,
     /// Likes a second over all rooms, by connections that are users of their own, one a token.
     pub like_rate: f64,
+    /// The first time that a viewer is given more than its cap, or nothing for long, ends the run.
+    pub ends_at_breach: bool,
     pub liker_tokens: Vec<String>,
     pub likes: bool,
 }
@@ -219,6 +221,7 @@ impl Settings {
             pids: Vec::new(),
             publishes: false,
             like_rate: 0.0,
+            ends_at_breach: false,
             liker_tokens: Vec::new(),
             likes: false,
         })
@@ -359,15 +362,32 @@ pub fn worker() -> Result<()> {
     Ok(())
 }
 
+/// What the first viewer said that saw a promise broken; every process of a run has the same.
+#[derive(Clone, Default)]
+pub(crate) struct Alarm(Arc<OnceLock<String>>);
+
+impl Alarm {
+    fn check(&self) -> Result<()> {
+        match self.0.get() {
+            Some(breach) => bail!("a promise was broken: {breach}"),
+            None => Ok(()),
+        }
+    }
+}
+
 pub(crate) struct Process {
     child: Child,
     orders: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    answers: Receiver<String>,
+    alarm: Alarm,
 }
+
+/// How often a parent that waits for an answer looks whether a promise was broken elsewhere.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 impl Process {
     /// `command` is this binary with the words that lead to [`worker`].
-    pub(crate) fn start(command: &[String], settings: &Settings) -> Result<Process> {
+    pub(crate) fn start(command: &[String], settings: &Settings, alarm: &Alarm) -> Result<Process> {
         let mut child = Command::new(&command[0])
             .args(&command[1..])
             .stdin(Stdio::piped())
@@ -375,8 +395,12 @@ impl Process {
             .spawn()
             .context("starting a process of the run")?;
         let orders = child.stdin.take().context("a child without stdin")?;
-        let answers = BufReader::new(child.stdout.take().context("a child without stdout")?);
-        let mut process = Process { child, orders, answers };
+        let stdout = child.stdout.take().context("a child without stdout")?;
+        let (to, answers) = mpsc::channel();
+        let heard = alarm.clone();
+        // Ends with its child.
+        std::thread::spawn(move || listen(stdout, &heard, &to));
+        let mut process = Process { child, orders, answers, alarm: alarm.clone() };
         process.tell(settings)?;
         Ok(process)
     }
@@ -389,11 +413,31 @@ impl Process {
     }
 
     pub(crate) fn hear<T: for<'de> Deserialize<'de>>(&mut self) -> Result<T> {
-        let mut line = String::new();
-        if self.answers.read_line(&mut line)? == 0 {
-            bail!("a process of the run ended early");
+        loop {
+            self.alarm.check()?;
+            match self.answers.recv_timeout(LOOK_EVERY) {
+                Ok(line) => return Ok(serde_json::from_str(&line)?),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.alarm.check()?;
+                    bail!("a process of the run ended early")
+                }
+            }
         }
-        Ok(serde_json::from_str(&line)?)
+    }
+}
+
+/// Hands on what a child says, line by line, and sounds the alarm for what cannot wait.
+fn listen(stdout: ChildStdout, alarm: &Alarm, to: &Sender<String>) {
+    for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+        let Ok(Breach { breach }) = serde_json::from_str::<Breach>(&line) else {
+            if to.send(line).is_err() {
+                return;
+            }
+            continue;
+        };
+        // The first one is told; others come with it.
+        let _ = alarm.0.set(breach);
     }
 }
 
@@ -449,6 +493,7 @@ pub fn run(mut settings: Settings, n_rooms: u32, command: &[String], quiet: bool
     let rooms_put_s = put.elapsed().as_secs_f64();
     let before = settle(&measure)?;
     let most = open_files_max().saturating_sub(FILES_BESIDE).clamp(1, 18_000) as u32;
+    let alarm = Alarm::default();
     let mut viewers = Vec::new();
     let mut first = 0;
     while first < settings.viewers {
@@ -464,7 +509,7 @@ pub fn run(mut settings: Settings, n_rooms: u32, command: &[String], quiet: bool
             ..settings.clone()
         };
         first += share.viewers;
-        viewers.push(Process::start(command, &share)?);
+        viewers.push(Process::start(command, &share, &alarm)?);
     }
     let mut n_ready = 0;
     for process in &mut viewers {
@@ -479,7 +524,7 @@ pub fn run(mut settings: Settings, n_rooms: u32, command: &[String], quiet: bool
     let mut rounds: Vec<Round> = Vec::new();
     let mut given = Given::default();
     let (mut published, now_us, deliveries) = if let Some(plan) = settings.storm {
-        let published = storm::run(&settings, plan, command, &mut viewers, &mut rounds, &measure, &note)?;
+        let published = storm::run(&settings, plan, command, &alarm, &mut viewers, &mut rounds, &measure, &note)?;
         let delivered = delivered(&mut viewers)?;
         (published, measure()?, delivered)
     } else if settings.idle {
@@ -495,7 +540,7 @@ pub fn run(mut settings: Settings, n_rooms: u32, command: &[String], quiet: bool
             0,
         )
     } else {
-        publish(&settings, command, &mut viewers, &mut given, &measure, &note)?
+        publish(&settings, command, &alarm, &mut viewers, &mut given, &measure, &note)?
     };
     for (room, total) in published.totals.iter_mut().enumerate() {
         total.likes = given.total(room);
@@ -553,18 +598,19 @@ fn counted(settings: &Settings, http: &mut Http, given: u64) -> Result<u64> {
 fn publish(
     settings: &Settings,
     command: &[String],
+    alarm: &Alarm,
     viewers: &mut [Process],
     given: &mut Given,
     measure: &dyn Fn() -> Result<Option<Usage>>,
     note: &dyn Fn(String),
 ) -> Result<(Published, Option<Usage>, u64)> {
     let mut publishers =
-        Process::start(command, &Settings { publishes: true, viewer_tokens: Vec::new(), ..settings.clone() })?;
+        Process::start(command, &Settings { publishes: true, viewer_tokens: Vec::new(), ..settings.clone() }, alarm)?;
     publishers.hear::<Ready>()?;
     let mut likers = None;
     if settings.like_rate > 0.0 {
         let mut process =
-            Process::start(command, &Settings { likes: true, viewer_tokens: Vec::new(), ..settings.clone() })?;
+            Process::start(command, &Settings { likes: true, viewer_tokens: Vec::new(), ..settings.clone() }, alarm)?;
         process.hear::<Ready>()?;
         note(format!("{} likers, {} likes a second", settings.liker_tokens.len(), settings.like_rate));
         likers = Some(process);
@@ -653,7 +699,7 @@ fn put_some(settings: &Settings, rooms: &[String]) -> Result<()> {
 mod tests {
     use grandstand_client::Endpoint;
 
-    use super::{Settings, Transport};
+    use super::{Alarm, Process, Ready, Settings, Transport};
 
     #[test]
     fn a_resumed_request_carries_its_cursor_once_and_ends_its_head() {
@@ -669,6 +715,19 @@ mod tests {
             assert!(request.ends_with("\r\n\r\n") && request.matches("\r\n\r\n").count() == 1, "{request}");
             assert!(!settings.request("h", transport, 0, 3, None).contains(mark));
         }
+    }
+
+    #[test]
+    fn the_first_breach_that_a_viewer_tells_ends_the_wait_for_every_other_process() {
+        let script = |script: &str| ["sh", "-c", script].map(str::to_owned);
+        let settings = Settings::new(&Endpoint::parse("http://127.0.0.1:9").unwrap(), "t").unwrap();
+        let alarm = Alarm::default();
+        let viewers = script(r#"read settings; echo '{"breach":"viewer 7 of room r"}'; read order"#);
+        let _viewers = Process::start(&viewers, &settings, &alarm).unwrap();
+        // It has nothing to say, and would for long.
+        let mut publishers = Process::start(&script("read settings; read order"), &settings, &alarm).unwrap();
+        let said = publishers.hear::<Ready>().err().expect("a broken promise ends the run").to_string();
+        assert!(said.contains("viewer 7 of room r"), "{said}");
     }
 
     #[test]

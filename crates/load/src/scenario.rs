@@ -92,7 +92,8 @@ impl Scenario {
     /// Errors: the scale is not above 0 and at most 1, or a promise is about a process that was not named.
     pub fn settings(&self, base: Settings, scale: f64) -> Result<(Settings, u32)> {
         ensure!(scale > 0.0 && scale <= 1.0, "--scale is more than 0 and at most 1");
-        let about_memory = self.promises.iter().any(|p| matches!(p, Promise::IdleRoom(_)));
+        let promises = |is: fn(&Promise) -> bool| self.promises.iter().any(is);
+        let about_memory = promises(|p| matches!(p, Promise::IdleRoom(_)));
         ensure!(
             !about_memory || !base.pids.is_empty(),
             "{} promises memory: name the server's process by --pid",
@@ -117,6 +118,8 @@ impl Scenario {
             By::Streams(n) => (n, 0),
             By::Posts(n) => (0, n),
         };
+        // What is told of ten seconds can be held against them for a few.
+        let least = if promises(|p| matches!(p, Promise::KeepTold(_))) { 17.0 } else { 6.0 };
         let settings = Settings {
             viewers,
             room_of,
@@ -132,7 +135,8 @@ impl Scenario {
             banners_from: self.banners.1 * times,
             sampling: self.sampling.map(str::to_owned),
             scorers: self.scores.1,
-            seconds: (self.seconds * times).max(6.0),
+            ends_at_breach: promises(|p| matches!(p, Promise::Sampled(_))),
+            seconds: (self.seconds * times).max(least),
             ..base
         };
         Ok((settings, rooms))

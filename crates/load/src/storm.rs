@@ -21,7 +21,7 @@ use crate::http::Http;
 use crate::process::Usage;
 use crate::publishers::Published;
 use crate::report::{Check, Latency};
-use crate::run::{Process, Ready, Settings, ToWorker};
+use crate::run::{Alarm, Process, Ready, Settings, ToWorker};
 use crate::viewers::storm::Returned;
 
 /// How often the server's count of admitted streams is read.
@@ -119,6 +119,7 @@ pub fn run(
     settings: &Settings,
     plan: Plan,
     command: &[String],
+    alarm: &Alarm,
     viewers: &mut [Process],
     rounds: &mut Vec<Round>,
     measure: &dyn Fn() -> Result<Option<Usage>>,
@@ -127,6 +128,7 @@ pub fn run(
     let mut publishers = Process::start(
         command,
         &Settings { publishes: true, viewer_tokens: Vec::new(), seconds: f64::from(u32::MAX), ..settings.clone() },
+        alarm,
     )?;
     publishers.hear::<Ready>()?;
     for process in viewers.iter_mut() {

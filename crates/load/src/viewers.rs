@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use grandstand_client::http::read_head;
 use grandstand_core::rng::Rng;
+use grandstand_core::time::Wall;
 use grandstand_wire::deflate::Inflater;
+use grandstand_wire::stamp;
 use grandstand_wire::ws::{Incoming, Opcode, Packed, write_masked_frame};
 use hdrhistogram::Histogram;
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -25,8 +27,10 @@ use crate::frames::{self, Cut};
 use crate::link::{Got, Link};
 use crate::report::{Buckets, new_histogram};
 use crate::run::{Settings, ToWorker, Transport, say};
+use crate::viewers::part::{Flow, Part};
 use crate::viewers::storm::{Back, Storm};
 
+mod part;
 pub mod storm;
 
 /// Connections being made at one time: below any listener's backlog.
@@ -117,10 +121,31 @@ pub struct Seen {
     pub told_sampled: u64,
     pub comments_least: u64,
     pub comments_most: u64,
+    /// Times that one of them was given more than its cap, or nothing for too long while others were given something.
+    pub over_cap: u64,
+    pub silent: u64,
+    /// By the second of the clock: what they were given and told.
+    pub parts: BTreeMap<u64, Parts>,
     pub late: u64,
     /// Of viewers that came in the middle: from when they were to come until they were greeted.
     pub entered: Buckets,
     pub likes: LikesSeen,
+}
+
+/// What viewers of sampled rooms were given within a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parts {
+    pub viewers: u64,
+    pub given: u64,
+    /// Those that had been told what part of the comments it is, and the sum of what they were told, in millionths.
+    pub told: u64,
+    pub told_sum: u64,
+}
+
+/// A promise that a viewer saw broken while the run went on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Breach {
+    pub breach: String,
 }
 
 /// Tellings of rooms' likes.
@@ -267,6 +292,11 @@ struct Viewer {
     given: Owed,
     /// Comments since it was told that it is shown a part.
     part: u64,
+    /// Comments a second it is given at most, while it is shown a part.
+    cap: Option<u32>,
+    rate: Part,
+    /// The part of the comments it was told, in millionths.
+    keep: Option<u32>,
     /// Banners, and the newest of them.
     banners: u64,
     banner: u64,
@@ -323,6 +353,12 @@ pub struct Viewers {
     slow_bytes: f64,
     storm: Option<Storm>,
     connect_most: Duration,
+    /// Of each room.
+    flows: HashMap<u32, Flow>,
+    /// When viewers of sampled rooms are looked at next, and until when they are judged: the rooms fall quiet then.
+    look_at: Instant,
+    ended: bool,
+    given_second: (u64, u64),
 }
 
 impl Viewers {
@@ -352,6 +388,9 @@ impl Viewers {
                 pseq: 0,
                 given: Owed::default(),
                 part: 0,
+                cap: None,
+                rate: Part::default(),
+                keep: None,
                 banners: 0,
                 banner: 0,
                 skipped: 0,
@@ -399,6 +438,10 @@ impl Viewers {
             slow_at: None,
             slow_bytes: 0.0,
             storm: None,
+            flows: HashMap::new(),
+            look_at: now,
+            ended: false,
+            given_second: (0, 0),
             connect_most: CONNECT_MAX + Duration::from_secs_f64(patience),
         };
         Ok((made, waker))
@@ -424,6 +467,7 @@ impl Viewers {
                 }
             }
             self.read_slowly();
+            self.look_at_parts();
             // Viewers that never get in are counted at the end; the others do not wait for them for ever.
             let settled = self.due.is_empty() && self.n_connecting == 0;
             if !said_ready && (settled || start.elapsed() > self.connect_most) {
@@ -449,7 +493,10 @@ impl Viewers {
                     }
                     ToWorker::Storm(stay) => self.drop_all_but(stay),
                     ToWorker::Stop => {}
-                    ToWorker::Mark => say(&serde_json::json!({ "delivered": self.seen.delivered })),
+                    ToWorker::Mark => {
+                        self.ended = true;
+                        say(&serde_json::json!({ "delivered": self.seen.delivered }));
+                    }
                 }
             }
             self.say_when_back();
@@ -519,6 +566,36 @@ impl Viewers {
         self.seen.beside = Buckets::of(&self.beside);
         self.seen.in_storm = Buckets::of(&self.in_storm);
         self.seen
+    }
+
+    /// Once a second: who of a sampled room was given nothing while others were, and what all were given and told.
+    fn look_at_parts(&mut self) {
+        if Instant::now() < self.look_at {
+            return;
+        }
+        self.look_at += Duration::from_secs(1);
+        self.flows.values_mut().for_each(Flow::look);
+        let (second, given) = std::mem::replace(&mut self.given_second, (micros() / 1_000_000, 0));
+        let mut parts = Parts { given, ..Parts::default() };
+        for viewer in self.viewers.iter_mut().filter(|v| v.phase == Phase::Open && v.cap.is_some()) {
+            parts.viewers += 1;
+            parts.told += u64::from(viewer.keep.is_some());
+            parts.told_sum += u64::from(viewer.keep.unwrap_or(0));
+            // A poll is answered at most once a second, and who is slow is told what it was not sent.
+            if viewer.slow || self.ended || viewer.transport == Transport::Poll || viewer.back != Back::Here {
+                continue;
+            }
+            let Some(flow) = self.flows.get(&viewer.room) else { continue };
+            if let Some(ms) = flow.silence(viewer.rate.last_ms) {
+                self.seen.silent += 1;
+                let what = format!("nothing for {ms} ms while others were given something");
+                breach(&self.settings, viewer, self.go_us, viewer.rate.last_ms, &what);
+                viewer.rate.last_ms = flow.newest();
+            }
+        }
+        if parts.viewers > 0 && second > 0 {
+            self.seen.parts.insert(second, parts);
+        }
     }
 
     /// Those who come in the middle have their time now.
@@ -917,8 +994,11 @@ impl Viewers {
     fn event(&mut self, slot: usize, event: &Event, now: u64) -> bool {
         let viewer = &mut self.viewers[slot];
         match event.kind {
-            Kind::Hello { cursor, pseq, resumed, sampled } => {
+            Kind::Hello { cursor, pseq, resumed, sampled, cap } => {
                 viewer.told_sampled |= sampled;
+                viewer.cap = cap.filter(|_| sampled);
+                // What it was not here for it was not kept waiting for.
+                viewer.rate.last_ms = viewer.rate.last_ms.max(self.flows.get(&viewer.room).map_or(0, Flow::newest));
                 // A resume that brings only some of the comments counts the others by `skipped`.
                 if viewer.greeted && !resumed {
                     viewer.told_cut = true;
@@ -941,9 +1021,11 @@ impl Viewers {
                 self.seen.cut += 1;
                 (viewer.cursor, viewer.pseq) = (cursor, pseq);
             }
-            Kind::Comment | Kind::Score | Kind::Gift | Kind::Config { .. } | Kind::Priority => {
-                if let Kind::Config { sampled: Some(sampled) } = event.kind {
+            Kind::Comment { .. } | Kind::Score | Kind::Gift | Kind::Config { .. } | Kind::Priority => {
+                if let Kind::Config { sampled: Some(sampled), cap } = event.kind {
                     viewer.told_sampled |= sampled;
+                    viewer.cap = cap.filter(|_| sampled);
+                    viewer.rate = Part::since(self.flows.get(&viewer.room).map_or(0, Flow::newest));
                 }
                 if event.id <= viewer.cursor {
                     self.seen.duplicates += 1;
@@ -960,9 +1042,18 @@ impl Viewers {
                 }
                 let rung = viewer.transport.rung();
                 let latency = match event.kind {
-                    Kind::Comment => {
+                    Kind::Comment { ts_ms } => {
                         viewer.given.comments += 1;
                         viewer.part += u64::from(viewer.told_sampled);
+                        if let Some(cap) = viewer.cap.filter(|_| ts_ms > 0) {
+                            self.given_second.1 += 1;
+                            self.flows.entry(viewer.room).or_default().note(ts_ms);
+                            if let Some(above) = viewer.rate.comment(ts_ms, cap.into()) {
+                                self.seen.over_cap += 1;
+                                let what = format!("{above} comments above its cap of {cap} a second");
+                                breach(&self.settings, viewer, self.go_us, ts_ms, &what);
+                            }
+                        }
                         &mut self.comments[rung]
                     }
                     Kind::Score => {
@@ -982,7 +1073,7 @@ impl Viewers {
                 if event.sent_us > 0 && !viewer.slow && viewer.back == Back::Here {
                     let took = now.saturating_sub(event.sent_us).max(1);
                     latency.saturating_record(took);
-                    if event.kind == Kind::Comment && self.settings.banner_rate > 0.0 {
+                    if matches!(event.kind, Kind::Comment { .. }) && self.settings.banner_rate > 0.0 {
                         match When::of(&self.settings, self.go_us, event.sent_us) {
                             When::Calm => self.calm.saturating_record(took),
                             When::Banners => self.beside.saturating_record(took),
@@ -1012,12 +1103,17 @@ impl Viewers {
                     self.last_delivery = Instant::now();
                 }
             }
-            Kind::Skipped { count } => viewer.skipped += count,
+            Kind::Skipped { count } => {
+                viewer.skipped += count;
+                // It is slow, and was told so.
+                viewer.rate.last_ms = viewer.rate.last_ms.max(self.flows.get(&viewer.room).map_or(0, Flow::newest));
+            }
             Kind::Close { code, retry_ms, spread_ms } => {
                 self.lost(slot, code, retry_ms, spread_ms);
                 return false;
             }
-            Kind::Counters { likes } => {
+            Kind::Counters { likes, keep_millionths } => {
+                viewer.keep = keep_millionths.or(viewer.keep);
                 let (before, seen) = (viewer.likes, &mut self.seen.likes);
                 seen.fell += u64::from(likes < before);
                 viewer.likes = likes.max(before);
@@ -1113,6 +1209,17 @@ impl Viewer {
         // A victim may have found all it lacked in its socket, and the socket ended: it is complete when it watches again.
         self.phase == Phase::Ended || (has && (!self.slow || self.phase == Phase::Open))
     }
+}
+
+/// Says at once, where the run wants it, which viewer saw a promise broken and when.
+fn breach(settings: &Settings, viewer: &Viewer, go_us: Option<u64>, ts_ms: u64, what: &str) {
+    if !settings.ends_at_breach {
+        return;
+    }
+    let after = go_us.map_or(0.0, |go| micros().saturating_sub(go) as f64 / 1e6);
+    let (room, at) = (&settings.rooms[viewer.room as usize], stamp::text(Wall(ts_ms)));
+    let breach = format!("viewer {} of room {room}, {after:.1} s after the beginning ({at}): {what}", viewer.n);
+    say(&Breach { breach });
 }
 
 enum Step {
@@ -1249,6 +1356,22 @@ mod tests {
     fn a_missing_priority_number_is_found() {
         let seen = watched(Transport::Ws, &[ALL, &SCORE.replace("\"pseq\":5", "\"pseq\":6")]);
         assert_eq!(seen.missing_pseq, 1);
+    }
+
+    #[test]
+    fn a_viewer_that_is_given_more_than_its_cap_is_found() {
+        let given = |every_ms: u64| {
+            let config = r#"{"type":"config","event_id":11,"pseq":5,"sampled":true,"cap":5}"#.to_owned();
+            let comment = |n: u64| {
+                let ms = n * every_ms;
+                let ts = format!("2026-06-11T20:00:{:02}.{:03}Z", ms / 1_000, ms % 1_000);
+                format!(r#"{{"type":"comment","event_id":{},"body":"1 a","ts":"{ts}"}}"#, 12 + n)
+            };
+            let frames: Vec<String> = std::iter::once(config).chain((0..40).map(comment)).collect();
+            watched(Transport::Ws, &frames.iter().map(String::as_str).collect::<Vec<_>>())
+        };
+        assert_eq!(given(200).over_cap, 0);
+        assert!(given(100).over_cap > 0);
     }
 
     #[test]

@@ -6,8 +6,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::processes::{child, kill, metric, shard_pid};
-use crate::support::{Answer, Http, Server, until};
+use crate::support::{Answer, Http, Server, until, until_within};
 use crate::viewer::{RUNGS, Rung, Viewer};
+
+/// How often at the latest who watches is told anew: by then a dead gateway's viewers are not counted any more.
+const HEARTBEAT: Duration = Duration::from_secs(5);
 
 fn open(server: &Server, rung: Rung, room: &str, token: Option<&str>) -> Viewer {
     let mut viewer =
@@ -212,7 +215,7 @@ fn a_killed_gateway_takes_its_viewers_with_it_and_at_most_a_ticks_likes() {
     // The sockets of the dead one are closed; its viewers are not counted any more, long before the next report is due.
     let left =
         fans.iter_mut().map(|fan| fan.say(&json!({"op": "ping"})).is_ok() && ends(fan)).filter(|ended| !ended).count();
-    until("those of the other are left", || watching() == Some((left as u64, left as u64)));
+    until_within(HEARTBEAT, "those of the other are left", || watching() == Some((left as u64, left as u64)));
     assert_eq!(snapshot(&server, "r")["counters"]["likes"], total, "what was shown stands");
 }
 

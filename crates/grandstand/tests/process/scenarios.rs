@@ -63,6 +63,13 @@ fn a_barrage_is_sampled_alike_for_everyone_and_no_gift_or_score_is_missing() {
 }
 
 #[test]
+fn a_room_at_the_brim_shows_what_was_said_now_and_tells_the_part_it_gives() {
+    let report = tenth("brim");
+    assert_eq!(report["told_sampled"], report["viewers"]);
+    assert!(report["keep_told"]["seconds"].as_u64().is_some_and(|n| n >= 2), "{}", report["keep_told"]);
+}
+
+#[test]
 fn banners_reach_every_open_stream_of_the_site() {
     let report = tenth("banner-storm");
     assert!(report["banners_due"].as_u64().is_some_and(|n| n > 0));

@@ -211,8 +211,13 @@ pub fn signal(pid: u32, name: &str) {
 }
 
 /// Waits for what comes by itself.
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + LIMIT;
+pub fn until(what: &str, holds: impl FnMut() -> bool) {
+    until_within(LIMIT, what, holds);
+}
+
+/// [`until`], where the time itself is promised.
+pub fn until_within(limit: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + limit;
     while !holds() {
         assert!(Instant::now() < end, "{what}");
         std::thread::yield_now();

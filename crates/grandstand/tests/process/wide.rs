@@ -162,7 +162,16 @@ fn a_room_that_turns_wide_and_narrow_under_load_loses_doubles_and_reorders_nothi
     server.put_room(ROOM, &operator, json!({"sampling": "none", "rate": 100_000, "slow_mode_seconds": 1}));
     let turning = AtomicBool::new(true);
     let n_said = AtomicU64::new(0);
-    let told: Vec<Vec<Told>> = std::thread::scope(|scope| {
+    // So many comments between two turns; some of them are asked again on the other side.
+    let hear_some = || {
+        let upto = n_said.load(Ordering::Relaxed) + 40;
+        let start = Instant::now();
+        while n_said.load(Ordering::Relaxed) < upto {
+            assert!(start.elapsed() < LIMIT, "publishers go on while a room turns");
+            std::thread::yield_now();
+        }
+    };
+    let (told, retries): (Vec<Vec<Told>>, Vec<Retry>) = std::thread::scope(|scope| {
         let publishers: Vec<_> = (0..4)
             .map(|p| {
                 let (server, backend, turning, n_said) = (&server, &backend, &turning, &n_said);
@@ -174,13 +183,7 @@ fn a_room_that_turns_wide_and_narrow_under_load_loses_doubles_and_reorders_nothi
         let (watch_server, watch_turning) = (&server, &turning);
         let watcher = scope.spawn(move || watch(watch_server, watch_turning));
         for n in 0..n_flips() {
-            // So many comments between two turns; some of them are asked again on the other side.
-            let upto = n_said.load(Ordering::Relaxed) + 40;
-            let start = Instant::now();
-            while n_said.load(Ordering::Relaxed) < upto {
-                assert!(start.elapsed() < LIMIT, "publishers go on while a room turns");
-                std::thread::yield_now();
-            }
+            hear_some();
             let sampling = if n % 2 == 0 { "always" } else { "none" };
             server.put_room(ROOM, &operator, json!({"sampling": sampling}));
             if n == n_flips() / 2 {
@@ -191,19 +194,26 @@ fn a_room_that_turns_wide_and_narrow_under_load_loses_doubles_and_reorders_nothi
             }
         }
         server.put_room(ROOM, &operator, json!({"sampling": "none"}));
+        // Enough for a retry on the other side of the last turn.
+        hear_some();
         turning.store(false, Ordering::Relaxed);
         // The watcher looks up at the next event.
         server.publish(ROOM, &backend, "wake", "wake up");
-        let mut told: Vec<Vec<Told>> = publishers.into_iter().map(|p| p.join().expect("a publisher")).collect();
+        let said = publishers.into_iter().map(|p| p.join().expect("a publisher"));
+        let (mut told, retries): (Vec<Vec<Told>>, Vec<Vec<Retry>>) = said.unzip();
         told.push(slow_one.join().expect("the slow one"));
         watcher.join().expect("the watcher");
-        told
+        (told, retries.concat())
     });
     // A last one, behind which everything is decided.
     let last = server.published(ROOM, &backend, "the-last", "the last");
     let lines = exported(&server, &backend);
-    let n_turns = lines.iter().filter(|l| l["type"] == "wide" || l["type"] == "narrow").count();
-    assert!(n_turns >= n_flips() - 1, "{n_turns} turns");
+    let turns: Vec<u64> = lines.iter().filter(|l| l["type"] == "wide" || l["type"] == "narrow").map(id).collect();
+    assert!(turns.len() >= n_flips() - 1, "{} turns", turns.len());
+    for turn in &turns {
+        let crossed = retries.iter().any(|retry| retry.said < *turn && *turn < retry.after);
+        assert!(crossed, "nothing said before {turn} was asked again after it");
+    }
     check(&lines, &told.concat());
 
     // Nobody waits behind the last turn, and the snapshot is the end of what was shown.
@@ -216,8 +226,21 @@ fn a_room_that_turns_wide_and_narrow_under_load_loses_doubles_and_reorders_nothi
     assert_eq!(snapshot["counters"]["keep_fraction"], 1, "everyone is given everything");
 }
 
+/// What was asked again, and what its publisher had been told of last when it asked.
+#[derive(Clone, Copy)]
+struct Retry {
+    said: u64,
+    after: u64,
+}
+
 /// Says comments of four users in turn, and asks for every third again, some of them much later.
-fn publisher(server: &Server, backend: &str, p: u64, turning: &AtomicBool, n_said: &AtomicU64) -> Vec<Told> {
+fn publisher(
+    server: &Server,
+    backend: &str,
+    p: u64,
+    turning: &AtomicBool,
+    n_said: &AtomicU64,
+) -> (Vec<Told>, Vec<Retry>) {
     let mut http = server.http();
     let mut ask = |user: &str, key: &str, text: &str| -> Option<Told> {
         let body = json!({"client_msg_id": key, "body": text, "as": {"id": user}});
@@ -231,7 +254,7 @@ fn publisher(server: &Server, backend: &str, p: u64, turning: &AtomicBool, n_sai
         let said = raw.or(answer.json["event_id"].as_u64()).expect("an ack names what was said");
         Some(Told { user: user.into(), key: key.into(), text: text.into(), said, raw: raw.is_some() })
     };
-    let mut told: Vec<Told> = Vec::new();
+    let (mut told, mut retries): (Vec<Told>, Vec<Retry>) = (Vec::new(), Vec::new());
     let mut n = 0_u64;
     while turning.load(Ordering::Relaxed) {
         n += 1;
@@ -239,6 +262,7 @@ fn publisher(server: &Server, backend: &str, p: u64, turning: &AtomicBool, n_sai
         let Some(first) = ask(&user, &key, &text) else { continue };
         told.push(first.clone());
         n_said.fetch_add(1, Ordering::Relaxed);
+        let after = first.said;
         let again = match n % 3 {
             0 => first,
             1 => told[told.len().saturating_sub(60)].clone(),
@@ -246,9 +270,10 @@ fn publisher(server: &Server, backend: &str, p: u64, turning: &AtomicBool, n_sai
         };
         if let Some(answer) = ask(&again.user, &again.key, &again.text) {
             assert_eq!(answer, again, "a retry gets the first answer");
+            retries.push(Retry { said: again.said, after });
         }
     }
-    told
+    (told, retries)
 }
 
 /// A user under slow mode, who tries as often as it can.

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::report::{Latency, Report};
+use crate::report::{KeepTold, Latency, Report};
+
+/// Seconds in which what was told can be held against the ten before them.
+const KEEP_SECONDS: u64 = 2;
 
 /// Milliseconds.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +36,10 @@ pub enum Promise {
     /// Every viewer was told that it is shown a part, and was given so many comments a second: never more, and nobody four
     /// fifths of it or less. What is addressed to a viewer, at most one a second, comes on top.
     Sampled(f64),
+    /// In each second the part of the comments that viewers are told is, but for this share of it, what they were given of what was
+    /// acked in the ten seconds before. A figure is told anew when it moved by a twentieth, and a second lies a little elsewhere
+    /// here than there.
+    KeepTold(f64),
     /// Every score event reached every viewer.
     ScoresComplete,
     /// Every gift reached every viewer, once.
@@ -94,6 +101,15 @@ impl Promise {
                 let told = report.viewers > 0 && report.told_sampled == report.viewers;
                 let held = told && least > fewest && most <= allowed;
                 (format!("a part for everyone, {cap} comments a second"), got, held, false)
+            }
+            Promise::KeepTold(most) => {
+                let KeepTold { seconds, worst, told, measured } = report.keep_told;
+                let got = format!(
+                    "{:.1} % off at most in {seconds} s: {told:.6} told, {measured:.6} measured",
+                    worst * 100.0
+                );
+                let held = seconds >= KEEP_SECONDS && worst <= most;
+                (format!("the part told is the part given within {:.0} %", most * 100.0), got, held, false)
             }
             Promise::ScoresComplete => complete("score event", report.scores_given, report.scores_due),
             Promise::PaidComplete => complete("gift", report.gifts_given, report.gifts_due),
@@ -204,6 +220,7 @@ mod tests {
             Promise::BannersInStorm(1_500.0),
             Promise::Undisturbed(20.0),
             Promise::Sampled(5.0),
+            Promise::KeepTold(0.1),
             Promise::IdleRoom(2_048.0),
         ] {
             assert_eq!(promise.judged(&report, 1.0, false).verdict, Verdict::Broken, "{promise:?}");
