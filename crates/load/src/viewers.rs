@@ -570,10 +570,12 @@ impl Viewers {
 
     /// Once a second: who of a sampled room was given nothing while others were, and what all were given and told.
     fn look_at_parts(&mut self) {
-        if Instant::now() < self.look_at {
+        let at = Instant::now();
+        if at < self.look_at {
             return;
         }
-        self.look_at += Duration::from_secs(1);
+        // From here on: a process that stood still makes up for nothing, or two looks were one.
+        self.look_at = at + Duration::from_secs(1);
         self.flows.values_mut().for_each(Flow::look);
         let (second, given) = std::mem::replace(&mut self.given_second, (micros() / 1_000_000, 0));
         let mut parts = Parts { given, ..Parts::default() };
