@@ -109,13 +109,14 @@ impl KeepTold {
             sum.told_sum += one.told_sum;
         }
         let mut all = KeepTold::default();
+        let viewers = parts.values().map(|one| one.viewers).max().unwrap_or(0).max(1);
         let (Some(first), Some(last)) = (acked_at.keys().next(), acked_at.keys().next_back()) else { return all };
         for second in first + KEEP_FROM..*last {
             let Some(now) = parts.get(&second).filter(|now| now.told > 0) else { continue };
             let before = second - KEEP_OVER..second;
             let acked: u64 = acked_at.range(before.clone()).map(|(_, n)| n).sum();
-            let given: f64 = parts.range(before).map(|(_, one)| one.given as f64 / one.viewers.max(1) as f64).sum();
-            let measured = given / acked.max(1) as f64;
+            let given: u64 = parts.range(before).map(|(_, one)| one.given).sum();
+            let measured = given as f64 / viewers as f64 / acked.max(1) as f64;
             let told = now.told_sum as f64 / now.told as f64 / 1e6;
             all.seconds += 1;
             let off = (told - measured).abs() / measured.max(f64::MIN_POSITIVE);

@@ -135,6 +135,7 @@ pub struct Seen {
 /// What viewers of sampled rooms were given within a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parts {
+    /// As of a look at them in this second; 0 where nobody looked.
     pub viewers: u64,
     pub given: u64,
     /// Those that had been told what part of the comments it is, and the sum of what they were told, in millionths.
@@ -358,7 +359,6 @@ pub struct Viewers {
     /// When viewers of sampled rooms are looked at next, and until when they are judged: the rooms fall quiet then.
     look_at: Instant,
     ended: bool,
-    given_second: (u64, u64),
 }
 
 impl Viewers {
@@ -441,7 +441,6 @@ impl Viewers {
             flows: HashMap::new(),
             look_at: now,
             ended: false,
-            given_second: (0, 0),
             connect_most: CONNECT_MAX + Duration::from_secs_f64(patience),
         };
         Ok((made, waker))
@@ -577,8 +576,7 @@ impl Viewers {
         // From here on: a process that stood still makes up for nothing, or two looks were one.
         self.look_at = at + Duration::from_secs(1);
         self.flows.values_mut().for_each(Flow::look);
-        let (second, given) = std::mem::replace(&mut self.given_second, (micros() / 1_000_000, 0));
-        let mut parts = Parts { given, ..Parts::default() };
+        let mut parts = Parts::default();
         for viewer in self.viewers.iter_mut().filter(|v| v.phase == Phase::Open && v.cap.is_some()) {
             parts.viewers += 1;
             parts.told += u64::from(viewer.keep.is_some());
@@ -595,8 +593,9 @@ impl Viewers {
                 viewer.rate.last_ms = flow.newest();
             }
         }
-        if parts.viewers > 0 && second > 0 {
-            self.seen.parts.insert(second, parts);
+        if parts.viewers > 0 {
+            let of = self.seen.parts.entry(micros() / 1_000_000).or_default();
+            *of = Parts { given: of.given, ..parts };
         }
     }
 
@@ -1048,7 +1047,7 @@ impl Viewers {
                         viewer.given.comments += 1;
                         viewer.part += u64::from(viewer.told_sampled);
                         if let Some(cap) = viewer.cap.filter(|_| ts_ms > 0) {
-                            self.given_second.1 += 1;
+                            self.seen.parts.entry(now / 1_000_000).or_default().given += 1;
                             self.flows.entry(viewer.room).or_default().note(ts_ms);
                             if let Some(above) = viewer.rate.comment(ts_ms, cap.into()) {
                                 self.seen.over_cap += 1;

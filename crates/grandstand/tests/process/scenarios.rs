@@ -66,7 +66,10 @@ fn a_barrage_is_sampled_alike_for_everyone_and_no_gift_or_score_is_missing() {
 fn a_room_at_the_brim_shows_what_was_said_now_and_tells_the_part_it_gives() {
     let report = tenth("brim");
     assert_eq!(report["told_sampled"], report["viewers"]);
-    assert!(report["keep_told"]["seconds"].as_u64().is_some_and(|n| n >= 2), "{}", report["keep_told"]);
+    let told = &report["keep_told"];
+    assert!(told["seconds"].as_u64().is_some_and(|n| n >= 2), "{told}");
+    // A tenth is judged for its shape alone; a figure that is not counted is off by far more.
+    assert!(told["worst"].as_f64().is_some_and(|worst| worst < 0.25), "{told}");
 }
 
 #[test]
