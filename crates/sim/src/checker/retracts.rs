@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use grandstand_core::ids::{EventId, Position};
-use grandstand_core::names::RoomId;
+use grandstand_core::names::{RoomId, UserId};
 use grandstand_core::record::{Audience, Body, Record, RetractTarget};
 
 use super::{Log, TakenBack, Violations};
@@ -18,12 +18,18 @@ pub struct Told<'a>(BTreeMap<&'a RoomId, Vec<(EventId, &'a RetractTarget)>>);
 impl<'a> Told<'a> {
     pub fn of(log: &Log<'a>, found: &mut Violations) -> Told<'a> {
         let mut told: BTreeMap<&RoomId, Vec<(EventId, &RetractTarget)>> = BTreeMap::new();
+        // Of who was erased nobody knows any more what was said and not shown.
+        let mut erased: BTreeSet<&UserId> = BTreeSet::new();
         for record in &log.valid {
+            if let Body::EraseUser(user) = &record.body {
+                erased.insert(user);
+            }
             let (Some(room), Body::Retract(retract)) = (&record.room, &record.body) else { continue };
             if record.audience != Audience::Everyone {
                 continue;
             }
-            let is_raw = |id: &EventId| log.by_id.get(id).is_some_and(|record| record.is_raw());
+            let is_known = |raw: &Record| raw.user.as_ref().is_some_and(|user| !erased.contains(user));
+            let is_raw = |id: &EventId| log.by_id.get(id).is_some_and(|record| record.is_raw() && is_known(record));
             if let RetractTarget::Event(id) = &retract.target
                 && is_raw(id)
             {
