@@ -1,8 +1,8 @@
 //! How near a process is to the end of its memory, and what it does about it (the rule is `grandstand_core::pressure`).
 //!
 //! Two things can be near their end: the process itself, held against `limits.memory_bytes`, and each control group around it
-//! that has a limit, with everything else in it. A group's page cache is not counted: the kernel takes it back before it ends
-//! anybody, and the log keeps it full. What sockets hold in the kernel is counted there.
+//! that has a limit, with everything else in it. A group's page cache and reclaimable slabs are not counted: the kernel takes
+//! them back before it ends anybody, and the log keeps them full. What sockets hold in the kernel is counted there.
 //!
 //! Looked at once a second by whichever worker is first, or by the keeper of the links in a process without workers.
 
@@ -33,16 +33,17 @@ struct Group {
 struct Names {
     used: &'static str,
     limit: &'static str,
-    /// Page cache in `memory.stat`: the two lists the kernel takes back from.
-    cache: [&'static str; 2],
+    /// What the kernel takes back, in `memory.stat`: page cache on its two lists, and slabs where they are told.
+    cache: &'static [&'static str],
 }
 
 const V1: Names = Names {
     used: "memory.usage_in_bytes",
     limit: "memory.limit_in_bytes",
-    cache: ["total_inactive_file", "total_active_file"],
+    cache: &["total_inactive_file", "total_active_file"],
 };
-const V2: Names = Names { used: "memory.current", limit: "memory.max", cache: ["inactive_file", "active_file"] };
+const V2: Names =
+    Names { used: "memory.current", limit: "memory.max", cache: &["inactive_file", "active_file", "slab_reclaimable"] };
 
 impl Group {
     /// `None`: it has no limit, or does not tell.
@@ -195,7 +196,11 @@ mod tests {
         let inner = "sys/fs/cgroup/system.slice/grandstand.service";
         put(root.path(), &format!("{inner}/memory.max"), "1000000\n");
         put(root.path(), &format!("{inner}/memory.current"), "900000\n");
-        put(root.path(), &format!("{inner}/memory.stat"), "anon 1\ninactive_file 300000\nactive_file 100000\nsock 5\n");
+        put(
+            root.path(),
+            &format!("{inner}/memory.stat"),
+            "anon 1\ninactive_file 200000\nactive_file 100000\nslab_reclaimable 100000\nsock 5\n",
+        );
         put(root.path(), "sys/fs/cgroup/system.slice/memory.max", "max\n");
         put(root.path(), "sys/fs/cgroup/system.slice/memory.current", "5000000\n");
         let found = groups(root.path());
