@@ -273,6 +273,22 @@ impl Admin {
         self.get("/admin/providers", &[]).await
     }
 
+    /// A provider's keys by kid, without their secrets.
+    pub async fn provider_keys(&self, provider: &str) -> Result<Value, NotDone> {
+        self.get(&keys_of(provider), &[]).await
+    }
+
+    /// Makes a key of a provider; its `key`, the secret, is in this answer alone. Without a kid, one is made up.
+    pub async fn add_provider_key(&self, provider: &str, kid: Option<&str>, why: &str) -> Result<Value, NotDone> {
+        self.post(&keys_of(provider), json!({"kid": kid}), why).await
+    }
+
+    /// What is signed with this key is refused from here on.
+    pub async fn remove_provider_key(&self, provider: &str, kid: &str, why: &str) -> Result<Value, NotDone> {
+        let path = format!("{}/{}", keys_of(provider), segment(kid));
+        self.write("DELETE", &path, &[], Map::new(), why).await
+    }
+
     /// Matches that rooms show, by id, after this one.
     pub async fn matches(&self, after: Option<&str>, limit: usize) -> Result<Value, NotDone> {
         let (after, limit) = (after.map(str::to_owned), Some(limit.to_string()));
@@ -458,6 +474,10 @@ fn answered(reply: &Reply) -> Result<(), NotDone> {
 
 fn path(room: &str, rest: &str) -> String {
     format!("/admin/rooms/{}{rest}", segment(room))
+}
+
+fn keys_of(provider: &str) -> String {
+    format!("/admin/providers/{}/keys", segment(provider))
 }
 
 fn of_match(id: &str, what: &str) -> String {

@@ -3,6 +3,7 @@
 
 mod lists;
 mod moderate;
+mod providers;
 mod show;
 mod site;
 mod terminal;
@@ -131,8 +132,11 @@ enum What {
         #[arg(long)]
         currency: Option<String>,
     },
-    /// Providers of score events: their keys by name, what they are of, and when each was heard.
-    Providers,
+    /// Providers of score events: their keys by name, what they are of, and when each was heard; and the keys they sign with.
+    Providers {
+        #[command(subcommand)]
+        what: Option<providers::What>,
+    },
     /// The matches that rooms show.
     Matches,
     /// One match: from whom it is shown, what was said of it, and what operators type.
@@ -148,7 +152,7 @@ enum What {
         #[arg(long)]
         operator: Option<String>,
         /// ban, "shadow ban", unban, retract, pin, unpin, "slow mode", state, "put room", "held: approve", "held: deny", "site ban", "site unban",
-        /// revoke, "revoke end", "auth outage", "auth outage end", admission, drain, shedding, banner, "banner end".
+        /// revoke, "revoke end", "auth outage", "auth outage end", "provider key", "provider key end", admission, drain, shedding, banner, "banner end".
         #[arg(long)]
         action: Option<String>,
         /// At this time or later, such as 2026-05-17T20:14:33.122Z.
@@ -439,9 +443,7 @@ async fn perform(args: &Args) -> Result<()> {
                 }
             }
         }
-        What::Providers => {
-            terminal.show(&admin.providers().await?, show::providers);
-        }
+        What::Providers { what } => providers::perform(what.as_ref(), &terminal).await?,
         What::Matches => {
             let matches = matches(&admin).await?;
             terminal.show(&json!({"matches": matches}), show::matches);

@@ -13,6 +13,7 @@ pub mod key_set;
 pub mod keys;
 pub mod permit;
 pub mod place;
+pub mod provider_keys;
 pub mod remembered;
 pub mod ticket;
 pub mod token;

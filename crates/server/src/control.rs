@@ -33,6 +33,7 @@ mod metrics;
 mod moderation;
 mod overview;
 mod pages;
+mod provider_keys;
 mod rooms;
 mod routes;
 mod scores;
@@ -64,6 +65,7 @@ use tower::ServiceExt;
 use crate::admission::Admission;
 use crate::auth::door;
 use crate::auth::keys::SigningKey;
+use crate::auth::provider_keys::ProviderKeys;
 use crate::auth::ticket::Tickets;
 use crate::auth::token::Verifier;
 use crate::config::Config;
@@ -94,6 +96,7 @@ pub struct Deps {
     pub tallies: Tallies,
     pub metrics: Arc<Metrics>,
     pub admission: Arc<Admission>,
+    pub provider_keys: Arc<ProviderKeys>,
     /// The links to gateway processes; `None` where the gateway is in this one.
     pub host: Option<Arc<Host>>,
 }

@@ -21,6 +21,7 @@ use crate::auth::files;
 use crate::auth::key_set::KeySet;
 use crate::auth::keys::{KeyFault, SigningKey};
 use crate::auth::place::{self, Places};
+use crate::auth::provider_keys::{self, ProviderKeys};
 use crate::auth::ticket::Tickets;
 use crate::auth::token::Verifier;
 use crate::config::{Config, Durability};
@@ -56,6 +57,8 @@ pub enum StartFault {
     Places(#[from] place::Fault),
     #[error("while starting the thread that fetches keys: {0}")]
     KeySet(#[source] std::io::Error),
+    #[error("while reading the keys of providers: {0}")]
+    ProviderKeys(#[from] provider_keys::LoadFault),
     #[error("while starting control on {0:?}: {1}")]
     Control(Option<SocketAddr>, #[source] std::io::Error),
     #[error("cannot listen on {0}: {1}")]
@@ -185,8 +188,14 @@ impl Basis {
         })
     }
 
-    fn control(&self, shard: &ShardHandle, workers: &Workers, host: Option<Arc<Host>>) -> control::Deps {
-        control::Deps {
+    fn control(
+        &self,
+        shard: &ShardHandle,
+        workers: &Workers,
+        host: Option<Arc<Host>>,
+    ) -> Result<control::Deps, StartFault> {
+        let provider_keys = ProviderKeys::open(&self.config.data, &self.config.providers)?;
+        Ok(control::Deps {
             config: self.config.clone(),
             shard: shard.clone(),
             workers: workers.clone(),
@@ -196,8 +205,9 @@ impl Basis {
             tallies: self.tallies.clone(),
             metrics: self.metrics.clone(),
             admission: self.admission.clone(),
+            provider_keys: Arc::new(provider_keys),
             host,
-        }
+        })
     }
 
     fn gateway(
@@ -298,7 +308,7 @@ fn start_all(config: Config) -> Result<Running, StartFault> {
     let (shard, join) = open_shard(&config, &tallies, &workers, &rules)?;
     let basis = Basis::new(config, Share::All, tallies, shard.status().board().clone())?;
     let (requests, from_gateway) = mpsc::channel(control::REQUESTS_MAX);
-    let control = control::start(basis.control(&shard, &workers, None), from_gateway, internal_tls(&basis.config)?)
+    let control = control::start(basis.control(&shard, &workers, None)?, from_gateway, internal_tls(&basis.config)?)
         .map_err(|fault| StartFault::Control(basis.config.internal_listen, fault))?;
     let gateway = basis.gateway(shard.clone(), workers, requests.into(), tls, false)?;
     Ok(Running {
@@ -332,7 +342,7 @@ fn start_shard(config: Config) -> Result<Running, StartFault> {
         metrics: basis.metrics.clone(),
     };
     let control = control::start(
-        basis.control(&shard, &workers, Some(host.clone())),
+        basis.control(&shard, &workers, Some(host.clone()))?,
         from_gateways,
         internal_tls(&basis.config)?,
     )

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use grandstand_server::admission::Admission;
 use grandstand_server::auth::keys::SigningKey;
+use grandstand_server::auth::provider_keys::ProviderKeys;
 use grandstand_server::auth::ticket::Tickets;
 use grandstand_server::auth::token::{Claims, Verifier};
 use grandstand_server::clock;
@@ -85,6 +86,7 @@ fn deps(sources: &Sources) -> (Deps, ShardJoin, tempfile::TempDir) {
     let shard_config = ShardConfig::embedded(config.create_on_use);
     let (shard, join) = shard::start(Stores::memory(), shard_config, workers.clone()).unwrap();
     let tickets = Arc::new(Tickets::new(&[7; 32], clock::wall()));
+    let provider_keys = ProviderKeys::open(dir.path(), &config.providers).unwrap();
     let deps = Deps {
         config: Arc::new(config),
         shard,
@@ -95,6 +97,7 @@ fn deps(sources: &Sources) -> (Deps, ShardJoin, tempfile::TempDir) {
         tallies: Tallies::default(),
         metrics: Arc::new(Metrics::new()),
         admission: Arc::new(Admission::new(None, clock::mono())),
+        provider_keys: Arc::new(provider_keys),
         host: None,
     };
     (deps, join, dir)

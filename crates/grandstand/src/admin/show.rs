@@ -178,6 +178,16 @@ pub fn providers(answer: &Value) {
     table(&["PROVIDER", "KEYS", "HEARD", "PRIMARY OF", "STANDS BY FOR"], &rows(answer, "providers", row));
 }
 
+pub fn provider_keys(answer: &Value) {
+    let row = |k: &Value| vec![cell(&k["kid"]), cell(&k["from"]), cell(&k["since_ts"]), cell(&k["by"])];
+    table(&["KEY", "FROM", "SINCE", "BY"], &rows(answer, "keys", row));
+    if answer["taken_back"].as_array().is_some_and(|list| !list.is_empty()) {
+        println!("\ntaken back, and in the configuration still:");
+        let row = |k: &Value| vec![cell(&k["kid"]), cell(&k["since_ts"]), cell(&k["by"])];
+        table(&["KEY", "SINCE", "BY"], &rows(answer, "taken_back", row));
+    }
+}
+
 const MATCH: [&str; 6] = ["MATCH", "SCORE", "PRIMARY", "STAND-BY", "ROOMS", "STATE"];
 
 fn one_match(m: &Value) -> Vec<String> {

@@ -30,6 +30,7 @@ mod places;
 mod processes;
 mod processes_load;
 mod processes_shared;
+mod provider_keys;
 mod resume;
 mod sampled;
 mod scenarios;

@@ -54,6 +54,12 @@ pub fn read_or_make(dir: &Path, name: &str, fresh: impl FnOnce() -> Vec<u8>) -> 
 ///
 /// Errors: I/O; a link, a directory or a file that others can read is refused.
 pub fn read(path: &Path) -> Result<Vec<u8>, Fault> {
+    // A PEM key of 8 192 bits is about 6.5 KiB.
+    read_at_most(path, 16 * 1024)
+}
+
+/// As [`read`]; of a longer file no more than this.
+pub fn read_at_most(path: &Path, bytes_max: u64) -> Result<Vec<u8>, Fault> {
     let io = |source| Fault::Io { path: path.to_owned(), source };
     let mut file = open_plain(path).map_err(io)?;
     let meta = file.metadata().map_err(io)?;
@@ -61,8 +67,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Fault> {
         return Err(Fault::TooOpen { path: path.to_owned() });
     }
     let mut bytes = Vec::new();
-    // A PEM key of 8 192 bits is about 6.5 KiB.
-    Read::take(&mut file, 16 * 1024).read_to_end(&mut bytes).map_err(io)?;
+    Read::take(&mut file, bytes_max).read_to_end(&mut bytes).map_err(io)?;
     Ok(bytes)
 }
 

@@ -38,21 +38,20 @@ pub async fn providers(State(control): State<Shared>, ask: Ask) -> Result<Respon
     let fed = control.deps.shard.matches(Which::Fed).await?;
     let feeds = fed.iter().filter_map(|detail| Some((&detail.match_id, detail.ledger.feed.as_ref()?)));
     let feeds: Vec<_> = feeds.collect();
-    let config = &control.deps.config;
-    let mut ids: BTreeSet<&str> = config.providers.iter().map(|key| key.provider.as_str()).collect();
+    let (config, live) = (&control.deps.config, control.deps.provider_keys.live());
+    let mut ids: BTreeSet<&str> = live.keys.iter().chain(&config.providers).map(|key| key.provider.as_str()).collect();
     // In development mode anybody may be one.
     ids.extend(feeds.iter().flat_map(|(_, feed)| both(feed)).map(Key::as_str));
     let watch = control.feeds.watch();
     let one = |id: &str| {
-        let keys = || config.providers.iter().filter(|key| key.provider == id);
         let of = |is: &dyn Fn(&Feed) -> bool| {
             feeds.iter().filter(|(_, feed)| is(feed)).map(|(match_id, _)| match_id.as_str()).collect::<Vec<_>>()
         };
         let heard = Key::parse(id).and_then(|key| watch.heard(&key));
         json!({
             "provider": id,
-            "kids": keys().map(|key| key.kid.as_str()).collect::<Vec<_>>(),
-            "certificate": keys().any(|key| key.certificate.is_some()),
+            "kids": live.of_provider(id).into_iter().map(|(kid, _)| kid).collect::<Vec<_>>(),
+            "certificate": config.providers.iter().any(|key| key.provider == id && key.certificate.is_some()),
             "heard_ts": heard.map(stamp::text),
             "primary_of": of(&|feed| feed.primary.as_str() == id),
             "stand_by_of": of(&|feed| feed.stand_by.as_ref().is_some_and(|key| key.as_str() == id)),
@@ -112,10 +111,8 @@ pub async fn put(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
     let key = |v: &Value<'_>| v.as_str().and_then(Key::parse);
     let primary = fields.need("primary", Key::RULE, key);
     let stand_by = fields.get("stand_by", Key::RULE, key);
-    let config = &control.deps.config;
-    let knows = |id: &Key| config.development || config.providers.iter().any(|key| key.provider == id.as_str());
     for (name, id) in [("primary", &primary), ("stand_by", &stand_by)] {
-        if id.as_ref().is_some_and(|id| !knows(id)) {
+        if id.as_ref().is_some_and(|id| !control.knows_provider(id)) {
             fields.fault(name, "must be a provider that the server has a key of");
         }
     }

@@ -10,7 +10,7 @@ use grandstand_wire::codes::ErrorCode;
 use super::answer::Problem;
 use super::{
     Control, access, audit, banners, comments, demo, entry, export, gateways, gifts, health, held, ledger, likes,
-    matches, moderation, overview, pages, rooms, scores, site_bans, snapshot, users,
+    matches, moderation, overview, pages, provider_keys, rooms, scores, site_bans, snapshot, users,
 };
 
 /// What the router holds: the role, which holds the router.
@@ -75,6 +75,8 @@ fn routes() -> Vec<Route> {
         (&["POST"], "/admin/gateways/{gateway}/drain", post(gateways::drain)),
         (&["POST"], "/admin/gateways/{gateway}/shedding", post(gateways::shedding)),
         (&["GET"], "/admin/providers", get(matches::providers)),
+        (&["GET", "POST"], "/admin/providers/{provider}/keys", get(provider_keys::list).post(provider_keys::make)),
+        (&["DELETE"], "/admin/providers/{provider}/keys/{kid}", delete(provider_keys::take_back)),
         (&["GET"], "/admin/matches", get(matches::list)),
         (&["GET", "PUT"], "/admin/matches/{match}/providers", get(matches::get).put(matches::put)),
         (&["GET", "POST"], "/admin/matches/{match}/scores", get(matches::scores).post(matches::type_score)),

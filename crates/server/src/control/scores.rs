@@ -118,7 +118,8 @@ fn identify(control: &Control, ask: &Ask) -> Result<Source, Problem> {
             return Err(refused("X-Provider-Id and X-Signature are needed, once each"));
         };
         let what = (ask.method.as_str(), ask.path.as_str(), &ask.body[..]);
-        return match signature::check(&control.deps.config.providers, provider, given, what, clock::wall()) {
+        let live = control.deps.provider_keys.live();
+        return match signature::check(&live.keys, provider, given, what, clock::wall()) {
             Ok(provider) => {
                 if !shows_its_certificate(control, ask, provider) {
                     tracing::warn!(provider, peer = %ask.peer, "a score event came without its provider's certificate");

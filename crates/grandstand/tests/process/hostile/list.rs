@@ -229,8 +229,14 @@ fn list() -> Vec<(u8, &'static str, Vec<Place>)> {
         ),
         (
             52,
-            "weak provider keys",
-            vec![Test("crates/server/src/config.rs", "everything_that_is_wrong_is_told_at_once")],
+            "weak provider keys, and retired ones",
+            vec![
+                Test("crates/server/src/config.rs", "everything_that_is_wrong_is_told_at_once"),
+                Test(
+                    "crates/grandstand/tests/process/provider_keys.rs",
+                    "a52_a_provider_changes_over_without_a_gap_and_its_old_key_is_refused_at_once_and_after_a_kill",
+                ),
+            ],
         ),
         (
             53,
