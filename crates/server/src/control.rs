@@ -34,6 +34,7 @@ mod moderation;
 mod overview;
 mod pages;
 mod provider_keys;
+mod reports;
 mod rooms;
 mod routes;
 mod scores;
@@ -107,6 +108,7 @@ pub struct Control {
     router: Router,
     snapshots: snapshot::Cache,
     known: facts::Known,
+    looked: reports::Looked,
     score_rates: bucket::Buckets<Box<str>>,
     feeds: feeds::Feeds,
     guest_rates: bucket::Buckets<door::AddressKey>,
@@ -137,6 +139,7 @@ impl Control {
             deps,
             snapshots: snapshot::Cache::default(),
             known: facts::Known::default(),
+            looked: reports::Looked::default(),
             score_rates: bucket::Buckets::new(per_match),
             guest_rates: bucket::Buckets::new(guests),
             early: Mutex::new(Early::new(exempt.clone())),

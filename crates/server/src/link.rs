@@ -38,6 +38,7 @@ use grandstand_core::names::{ClientMsgId, Key, RoomId, UserId};
 use grandstand_core::owner::answer::{Answer, Fate};
 use grandstand_core::owner::command::{Command, Tag};
 use grandstand_core::owner::likes::Uncounted;
+use grandstand_core::owner::view::Retracted;
 use grandstand_core::record::{Audience, Ban, Lane, Record, RetractTarget, Room, RoomState};
 use grandstand_core::reports::Reports;
 use grandstand_core::revision::{CurrentScore, Ledger};
@@ -649,6 +650,7 @@ pub struct RoomDetail {
     pub likes: Totals,
     /// What viewers reported.
     pub reports: Arc<Reports>,
+    pub retracted: Arc<Retracted>,
     /// Those that are over may be among them.
     pub bans: Arc<BTreeMap<UserId, Ban>>,
 }

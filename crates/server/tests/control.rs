@@ -392,6 +392,40 @@ fn a_report_counts_once_a_user_and_says_nothing_of_what_is_there() {
     assert!(seen["reports"].as_array().unwrap().iter().all(|one| one["event_id"] != id));
 }
 
+#[test]
+fn what_was_taken_back_with_its_author_leaves_the_reports_and_what_others_said_stays() {
+    let stand = development();
+    let op = stand.token("op", &["admin"]);
+    let say = |who: &str, key: &str| {
+        let said = stand.comment(&stand.token(who, &["publisher"]), "a", key, &format!("{who} says {key}")).ok();
+        let id = said["event_id"].as_u64().unwrap();
+        for by in ["x", "y"] {
+            let body = json!({"event_id": id, "reason": "spam"});
+            assert_eq!(stand.post(&stand.token(by, &["publisher"]), "/v1/rooms/a/reports", &body).status, 204);
+        }
+        id
+    };
+    let listed = || {
+        let seen = stand.get_as(&op, "/admin/rooms/a/reports").ok();
+        let mut ids: Vec<u64> =
+            seen["reports"].as_array().unwrap().iter().map(|r| r["event_id"].as_u64().unwrap()).collect();
+        ids.sort();
+        ids
+    };
+    let (ann, bob, cid) = (say("ann", "k1"), say("bob", "k1"), say("cid", "k1"));
+    assert_eq!(listed(), [ann, bob, cid]);
+    stand.post(&op, "/admin/rooms/a/retract", &json!({"user_id": "ann", "justification": "a test"})).ok();
+    assert_eq!(listed(), [bob, cid], "all of a user");
+    let purge = json!({"user_id": "bob", "purge_last_minutes": 5, "justification": "a test"});
+    stand.post(&op, "/admin/rooms/a/bans", &purge).ok();
+    assert_eq!(listed(), [cid], "and with a ban");
+    // What it says later is another matter.
+    let later = say("ann", "k2");
+    assert_eq!(listed(), [cid, later]);
+    stand.post(&op, "/admin/rooms/a/retract", &json!({"user_id": "dan", "justification": "a test"})).ok();
+    assert_eq!(listed(), [cid, later], "looked at anew, and they stand");
+}
+
 // ---- snapshot and rooms
 
 #[test]

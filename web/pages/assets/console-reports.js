@@ -27,7 +27,7 @@ export class Reports extends Queue {
 
   async turn() {
     if (!this.there) return;
-    // A report does not say whose event it is of, so the server lists what was taken back with its author.
+    // The feed may know of a retract before the server's list does.
     const reports = (await this.api.reports(this.id)).reports.filter((r) => !this.gone(r.event_id));
     this.reports = reports;
     if (!reports.some((r) => r.event_id === this.current)) this.current = null;

@@ -1,7 +1,5 @@
 //! What a room's moderators do: slow mode, state, pins, bans and retracts. Each is one command to the room's owner.
 
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +11,6 @@ use grandstand_core::names::{RoomId, UserId};
 use grandstand_core::owner::answer::Answer;
 use grandstand_core::owner::command::Command;
 use grandstand_core::record::{Ban, RetractTarget, RoomState};
-use grandstand_core::reports::Reported;
 use grandstand_core::rooms::{Asks, RoomChange};
 use grandstand_wire::stamp;
 use http::{Response, StatusCode};
@@ -69,23 +66,6 @@ pub async fn retract(State(control): State<Shared>, ask: Ask) -> Result<Response
     let target = target.expect("checked");
     let command = Command::Retract { room: room.clone(), target, reason };
     moderate(&control, room, &actor, "retract", &why, command).await
-}
-
-/// `GET …/reports`: what viewers reported, the most reported first.
-pub async fn reports(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
-    let room = ask.room()?;
-    let who = ask.identity(&control)?;
-    auth::may_moderate(who.as_deref(), &room)?;
-    let detail = control.deps.shard.room(room.clone()).await?;
-    let mut events: Vec<_> = detail.reports.events.iter().collect();
-    events.sort_by_key(|(id, reported)| (Reverse(reported.users.len()), **id));
-    let line = |(id, reported): &(&EventId, &Reported)| {
-        let reasons: BTreeMap<&str, u32> = reported.reasons.iter().map(|(reason, n)| (&**reason, *n)).collect();
-        json!({"event_id": id.value(), "count": reported.users.len(), "reasons": reasons,
-            "first_ts": stamp::text(reported.first), "last_ts": stamp::text(reported.last)})
-    };
-    let reports: Vec<_> = events.iter().map(line).collect();
-    Ok(answer_json(StatusCode::OK, &json!({"room_id": room.as_str(), "reports": reports})))
 }
 
 /// `POST …/pin {event_id, until?}`: one more pin, or another end for one that is there.

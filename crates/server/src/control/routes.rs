@@ -10,7 +10,7 @@ use grandstand_wire::codes::ErrorCode;
 use super::answer::Problem;
 use super::{
     Control, access, audit, banners, comments, demo, entry, export, gateways, gifts, health, held, ledger, likes,
-    matches, moderation, overview, pages, provider_keys, rooms, scores, site_bans, snapshot, users,
+    matches, moderation, overview, pages, provider_keys, reports, rooms, scores, site_bans, snapshot, users,
 };
 
 /// What the router holds: the role, which holds the router.
@@ -82,7 +82,7 @@ fn routes() -> Vec<Route> {
         (&["GET", "POST"], "/admin/matches/{match}/scores", get(matches::scores).post(matches::type_score)),
         (&["POST"], "/admin/rooms/{room}/slow-mode", post(moderation::slow_mode)),
         (&["POST"], "/admin/rooms/{room}/state", post(moderation::state)),
-        (&["GET"], "/admin/rooms/{room}/reports", get(moderation::reports)),
+        (&["GET"], "/admin/rooms/{room}/reports", get(reports::list)),
         (&["DELETE", "POST"], "/admin/rooms/{room}/pin", post(moderation::pin).delete(moderation::unpin)),
         (&["POST"], "/admin/rooms/{room}/retract", post(moderation::retract)),
         (&["GET", "POST"], "/admin/rooms/{room}/bans", get(moderation::bans).post(moderation::ban)),

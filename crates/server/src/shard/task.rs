@@ -1038,6 +1038,7 @@ fn detail_of(view: &RoomView) -> RoomDetail {
         accepted: view.accepted,
         likes: view.likes.clone(),
         reports: view.reports.clone(),
+        retracted: view.retracted.clone(),
         bans: view.bans.clone(),
     }
 }
