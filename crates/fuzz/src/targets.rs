@@ -1,6 +1,7 @@
 //! What is fuzzed: one generator and one check each.
 
 mod http;
+mod irc;
 mod json;
 mod link;
 mod log;
@@ -53,6 +54,7 @@ pub const TARGETS: &[Target] = &[
         short: 40_000,
         outcomes_min: 9,
     },
+    Target { name: "irc", generate: irc::generate, mend: None, check: irc::check, short: 20_000, outcomes_min: 180 },
     Target { name: "sse", generate: sse::generate, mend: None, check: sse::check, short: 10_000, outcomes_min: 70 },
     Target { name: "text", generate: text::generate, mend: None, check: text::check, short: 20_000, outcomes_min: 12 },
     Target {

@@ -12,6 +12,7 @@ pub mod deflate;
 pub mod event;
 pub mod export;
 pub mod http;
+pub mod irc;
 pub mod json;
 pub mod limits;
 pub mod op;
