@@ -135,6 +135,10 @@ async fn serve(config: Config, share: Share) -> Result<ExitCode> {
         };
         eprintln!("{transport} alone on {scheme}://{}", edge.address);
     }
+    for (by, address) in &running.irc {
+        let sealed = if running.certificates.is_some() { " with TLS" } else { "" };
+        eprintln!("irc over {by}{sealed} on {address}");
+    }
     match running.address {
         Some(address) => writeln!(out, "ready {scheme}://{address}")?,
         None => writeln!(out, "ready")?,

@@ -126,6 +126,8 @@ pub struct Config {
     pub internal_listen: Option<SocketAddr>,
     /// Listeners of one transport each, beside the public one.
     pub edges: Vec<Listen>,
+    /// Where IRC is spoken.
+    pub irc: edge::Irc,
     /// What clients are told of the transports' own base URLs.
     pub endpoints: Endpoints,
     /// Where clients reach this server, without a trailing slash.
@@ -253,6 +255,14 @@ const KEYS: &[Key] = &[
     ),
     key("transport.poll.listen", Takes::List, "[]", "The same, for long-polls."),
     key("transport.poll.url", Takes::Text, "", "Where clients poll first (https://poll.example.com)."),
+    key(
+        "irc.tcp.listen",
+        Takes::List,
+        "[]",
+        "Addresses where IRC is spoken over TCP; off without one (docs/operate/irc.md).",
+    ),
+    key("irc.websocket.listen", Takes::List, "[]", "The same, for IRC in a WebSocket."),
+    key("irc.connections_max", Takes::Number, "1024", "IRC connections of a gateway process; one over it is closed."),
     key("origins", Takes::List, "[]", "Web origins whose pages may use this server, besides its own host."),
     key(
         "tls.certificate",
@@ -652,6 +662,7 @@ impl Reader {
             listen: listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0))),
             internal_listen: internal,
             edges: self.edges(),
+            irc: self.irc(),
             endpoints: Endpoints::default(),
             public_url: self.text("public_url").map(|u| u.trim_end_matches('/').to_owned()),
             origins: self.each("origins", "is not scheme://host[:port]", Origin::parse),
@@ -734,6 +745,19 @@ impl Reader {
         edges
     }
 
+    fn irc(&mut self) -> edge::Irc {
+        let mut addresses = |name: &str| {
+            let list = self.each(name, "is not ADDRESS:PORT", |text| text.parse::<SocketAddr>().ok());
+            if list.len() > EDGES_MAX {
+                self.fault(name, &format!("has at most {EDGES_MAX} addresses"));
+            }
+            list
+        };
+        let (tcp, websocket) = (addresses("irc.tcp.listen"), addresses("irc.websocket.listen"));
+        let connections_max = self.number("irc.connections_max", 1, 1_000_000) as u32;
+        edge::Irc { tcp, websocket, connections_max }
+    }
+
     /// Every address that is listened on: once, and in development mode on loopback.
     fn addresses(&mut self, config: &Config) {
         let mut taken = Vec::new();
@@ -744,7 +768,9 @@ impl Reader {
             Serves::All => "listen",
         };
         let edges = config.edges.iter().map(|edge| (own(edge), edge.address));
-        for (name, address) in std::iter::once(("listen", config.listen)).chain(edges) {
+        let irc = config.irc.tcp.iter().map(|address| ("irc.tcp.listen", *address));
+        let irc = irc.chain(config.irc.websocket.iter().map(|address| ("irc.websocket.listen", *address)));
+        for (name, address) in std::iter::once(("listen", config.listen)).chain(edges).chain(irc) {
             if config.development && !address.ip().is_loopback() {
                 let rule =
                     "without a configuration file only a loopback address may be listened on (give --config FILE)";
@@ -1411,6 +1437,23 @@ mod tests {
         assert_eq!(config.origins.len(), 1);
         let twice = text.replace("kid = \"b\"", "kid = \"a\"");
         assert!(faults(&file(&twice)).contains("twice"));
+    }
+
+    #[test]
+    fn irc_is_spoken_where_it_is_asked_for_and_in_development_on_loopback() {
+        assert!(Config::load(&Sources::default()).unwrap().irc.tcp.is_empty());
+        let given =
+            |text: &str| Sources { file: Some(("grandstand.toml".into(), text.to_owned())), ..Sources::default() };
+        let text =
+            "[irc]\ntcp.listen = [\"0.0.0.0:6667\"]\nwebsocket.listen = [\"127.0.0.1:6668\"]\nconnections_max = 9\n";
+        let irc = Config::load(&given(text)).unwrap().irc;
+        let at = |text: &str| vec![text.parse::<std::net::SocketAddr>().unwrap()];
+        assert_eq!(irc.tcp, at("0.0.0.0:6667"));
+        assert_eq!((irc.websocket, irc.connections_max), (at("127.0.0.1:6668"), 9));
+        let same = "irc.tcp.listen = [\"127.0.0.1:8080\"]";
+        assert!(faults(&given(same)).contains("irc.tcp.listen: must differ from listen"));
+        let flags = vec![("irc.websocket.listen".to_owned(), "0.0.0.0:0".to_owned())];
+        assert!(faults(&Sources { flags, ..Sources::default() }).contains("irc.websocket.listen: without a"));
     }
 
     #[test]

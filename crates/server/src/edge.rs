@@ -53,6 +53,15 @@ impl Serves {
     }
 }
 
+/// Where IRC is spoken. Without an address it is not.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Irc {
+    pub tcp: Vec<SocketAddr>,
+    pub websocket: Vec<SocketAddr>,
+    /// Connections of a process.
+    pub connections_max: u32,
+}
+
 /// Snapshot, comments, renewal, tickets, guests, the list of rooms, and the health that a proxy in front asks for.
 fn is_for_viewers(path: &str) -> bool {
     matches!(path, "/v1/rooms" | "/v1/guest" | "/v1/ticket" | "/healthz/live" | "/healthz/ready")

@@ -17,6 +17,7 @@ pub mod frames;
 mod full;
 mod holders;
 mod http2;
+pub mod irc;
 mod meter;
 mod ops;
 pub mod parts;
@@ -55,7 +56,7 @@ use crate::auth::door::{Network, Origin};
 use crate::auth::place::Places;
 use crate::auth::ticket::Tickets;
 use crate::auth::token::Verifier;
-use crate::edge::{Listen, Serves};
+use crate::edge::{self, Listen, Serves};
 use crate::kernel;
 use crate::link::{ControlHandle, Delay, RoomInfo, ShardHandle, Tallies, ToWorker, Workers};
 use crate::metrics::Metrics;
@@ -76,6 +77,7 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// Listeners beside it, each for one transport.
     pub edges: Vec<Listen>,
+    pub irc: edge::Irc,
     /// The `endpoints` object that viewers are told.
     pub endpoints: Option<Arc<str>>,
     pub origins: Vec<Origin>,
@@ -171,6 +173,8 @@ pub struct Gateway {
     pub address: SocketAddr,
     /// Where the transports' own listeners accept.
     pub edges: Vec<Listen>,
+    /// Where IRC is spoken, when it is.
+    pub irc: Option<irc::Irc>,
     workers: Workers,
     drain: Delay,
     threads: Vec<JoinHandle<()>>,
@@ -204,9 +208,10 @@ pub fn start(settings: Settings, deps: Deps) -> Result<Gateway, ListenFault> {
     let drain = settings.drain;
     let workers = deps.workers.clone();
     let shared = Arc::new(Shared::new(settings, deps));
-    let (mut threads, mut beside) = (Vec::new(), Vec::new());
+    let (mut threads, mut beside, mut bells) = (Vec::new(), Vec::new(), Vec::new());
     for (idx, (id, own)) in ids.into_iter().zip(listeners).enumerate() {
         let mut worker = Worker::new(id, own, shared.clone()).map_err(at_address)?;
+        bells.push(worker.bell.clone());
         if let Some(tls) = &shared.settings.http2 {
             let (http2, thread) =
                 http2::start(idx, shared.clone(), tls.clone(), worker.bell.clone()).map_err(at_address)?;
@@ -225,7 +230,8 @@ pub fn start(settings: Settings, deps: Deps) -> Result<Gateway, ListenFault> {
     }
     // A worker ends before the thread beside it.
     threads.append(&mut beside);
-    Ok(Gateway { address, edges: listens, workers, drain, threads })
+    let irc = irc::start(shared, bells)?;
+    Ok(Gateway { address, edges: listens, irc, workers, drain, threads })
 }
 
 impl Gateway {
@@ -234,6 +240,9 @@ impl Gateway {
         for worker in self.workers.ids() {
             // A worker whose mailbox is full is told by `stop`, which tries again.
             let _ = self.workers.send(worker, ToWorker::Drain(self.drain));
+        }
+        if let Some(irc) = &self.irc {
+            irc.drain();
         }
     }
 
@@ -250,6 +259,9 @@ impl Gateway {
         for thread in self.threads {
             // A worker that ended by a panic has said so already; there is nothing left to stop.
             let _ = thread.join();
+        }
+        if let Some(irc) = self.irc {
+            irc.stop();
         }
     }
 }

@@ -283,6 +283,14 @@ pub struct Metrics {
     pub memory_short: [AtomicI64; 2],
     /// HTTP/2 connections ended because their peer asked for more than it may.
     pub http2_calmed: AtomicU64,
+    /// Sockets now open that speak IRC.
+    pub irc_connections: AtomicI64,
+    /// Callers of IRC that there was no place for, and connections that did not take what they were sent.
+    pub irc_refused: AtomicU64,
+    pub irc_stalled: AtomicU64,
+    /// Lines of IRC that came, and bytes of those that were written.
+    pub irc_lines: AtomicU64,
+    pub irc_bytes: AtomicU64,
     /// Whether the shedder takes, an operator's order does, and an operator has said that it may; 1 for yes.
     pub shedding: [AtomicI64; 4],
     pub accepted: AtomicU64,
@@ -461,6 +469,11 @@ impl Metrics {
             ports_left,
             memory_short,
             http2_calmed,
+            irc_connections,
+            irc_refused,
+            irc_stalled,
+            irc_lines,
+            irc_bytes,
             handshakes,
             handshakes_failed,
             http_requests,
@@ -501,12 +514,16 @@ impl Metrics {
             delivery,
             banner_delivery,
         } = self;
-        [connections, http2_connections, http2_streams, ports_left].into_iter().for_each(&mut *gauge);
+        [connections, http2_connections, http2_streams, irc_connections, ports_left].into_iter().for_each(&mut *gauge);
         streams.iter().chain(shedding).chain(memory_short).for_each(gauge);
         let single = [
             accepted,
             accept_failed,
             http2_calmed,
+            irc_refused,
+            irc_stalled,
+            irc_lines,
+            irc_bytes,
             handshakes_failed,
             http_requests,
             http_refused,

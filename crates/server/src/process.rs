@@ -90,6 +90,8 @@ pub struct Running {
     pub address: Option<SocketAddr>,
     /// Where the transports' own listeners accept.
     pub edges: Vec<Listen>,
+    /// Where IRC is spoken: by what, and the address.
+    pub irc: Vec<(&'static str, SocketAddr)>,
     /// Where `/metrics` and `/healthz/ready` are, when they have an address of their own.
     pub internal: Option<SocketAddr>,
     /// Whether commands are taken, and what the log stands at.
@@ -222,6 +224,7 @@ impl Basis {
         let settings = gateway::Settings {
             listen: config.listen,
             edges: config.edges.clone(),
+            irc: config.irc.clone(),
             endpoints: config.endpoints.json().map(Arc::from),
             origins: config.origins.clone(),
             development: config.development,
@@ -256,6 +259,11 @@ impl Basis {
         gateway::start(settings, deps)
             .map_err(|gateway::ListenFault(address, fault)| StartFault::Listen(address, fault))
     }
+}
+
+fn irc_listens(gateway: &Gateway) -> Vec<(&'static str, SocketAddr)> {
+    let listens = gateway.irc.iter().flat_map(|irc| &irc.listens);
+    listens.map(|(by, address)| (by.name(), *address)).collect()
 }
 
 type Tls = (Option<Arc<tls::Certificates>>, Option<Arc<rustls::ServerConfig>>);
@@ -314,6 +322,7 @@ fn start_all(config: Config) -> Result<Running, StartFault> {
     Ok(Running {
         address: Some(gateway.address),
         edges: gateway.edges.clone(),
+        irc: irc_listens(&gateway),
         internal: control.internal,
         shard,
         certificates,
@@ -352,6 +361,7 @@ fn start_shard(config: Config) -> Result<Running, StartFault> {
     Ok(Running {
         address: None,
         edges: Vec::new(),
+        irc: Vec::new(),
         internal: control.internal,
         shard,
         certificates: None,
@@ -392,6 +402,7 @@ fn start_gateway(mut config: Config, process: u8, of: u8) -> Result<Running, Sta
     Ok(Running {
         address: Some(gateway.address),
         edges: gateway.edges.clone(),
+        irc: irc_listens(&gateway),
         internal: None,
         shard,
         certificates,

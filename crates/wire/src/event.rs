@@ -207,7 +207,9 @@ pub fn write_config(room: &Room, sampled: bool, out: &mut Vec<u8>) {
     until_ts(room.slow_mode_until, &mut config);
     config.text("moderation_policy", room.moderation_policy.name());
     config.bool("anonymous_publish", room.anonymous_publish).bool("sampled", sampled);
-    config.number("cap", u64::from(room.sampling.cap())).end();
+    config.number("cap", u64::from(room.sampling.cap()));
+    config.flag("emote_only", room.emote_only).flag("unique_comment", room.unique_comment);
+    config.text_if("members_only", room.members_only.as_deref()).end();
 }
 
 /// Appends the ids of a room's pinned events as a JSON array.

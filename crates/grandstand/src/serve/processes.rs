@@ -80,8 +80,10 @@ struct Stage {
 const SHARD: usize = 0;
 
 pub fn supervise(args: &Args, config: &Config, n: u8) -> Result<ExitCode> {
-    if let Some(edge) = config.edges.iter().find(|edge| edge.address.port() == 0) {
-        anyhow::bail!("{}: with several gateway processes a listener of its own needs a port", edge.address);
+    let edges = config.edges.iter().map(|edge| edge.address);
+    let mut own = edges.chain(config.irc.tcp.iter().chain(&config.irc.websocket).copied());
+    if let Some(address) = own.find(|address| address.port() == 0) {
+        anyhow::bail!("{address}: with several gateway processes a listener of its own needs a port");
     }
     let (listen, _held) = reserve(config.listen).with_context(|| format!("cannot listen on {}", config.listen))?;
     let (tell, news) = mpsc::channel();

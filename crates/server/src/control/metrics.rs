@@ -319,7 +319,8 @@ fn sockets(control: &Control, page: &mut Page) {
         "connections",
         "Open sockets by what is spoken: http1 is WebSocket too.",
     );
-    for (protocol, n) in [("http1", open.saturating_sub(http2)), ("http2", http2)] {
+    let irc = gauge(m.irc_connections.load(Ordering::Relaxed));
+    for (protocol, n) in [("http1", open.saturating_sub(http2 + irc)), ("http2", http2), ("irc", irc)] {
         page.line("grandstand_gateway_protocol_connections", &[("protocol", protocol)], n);
     }
     page.one(
@@ -336,6 +337,25 @@ fn sockets(control: &Control, page: &mut Page) {
         "HTTP/2 connections ended with ENHANCE_YOUR_CALM: more resets, pings, settings or empty frames than anybody needs.",
         read(&m.http2_calmed),
     );
+    let irc = [
+        (
+            "grandstand_gateway_irc_refused_total",
+            "connections",
+            "IRC callers that there was no place for.",
+            &m.irc_refused,
+        ),
+        (
+            "grandstand_gateway_irc_stalled_total",
+            "connections",
+            "IRC connections ended because they did not take what they were sent.",
+            &m.irc_stalled,
+        ),
+        ("grandstand_gateway_irc_lines_total", "lines", "Lines of IRC that clients sent.", &m.irc_lines),
+        ("grandstand_gateway_irc_bytes_total", "bytes", "Bytes of lines of IRC that were written.", &m.irc_bytes),
+    ];
+    for (name, unit, help, counter) in irc {
+        page.one(name, COUNTER, unit, help, read(counter));
+    }
     page.one(
         "grandstand_gateway_ports_left",
         GAUGE,

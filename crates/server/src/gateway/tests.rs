@@ -227,6 +227,7 @@ fn stage_full(
     let settings = Settings {
         listen: "127.0.0.1:0".parse().unwrap(),
         edges: vec![],
+        irc: crate::edge::Irc::default(),
         endpoints: None,
         origins: vec![crate::auth::door::Origin::parse("https://listed.example").unwrap()],
         development: true,

@@ -37,6 +37,7 @@ fn still() -> Still {
     let settings = Settings {
         listen: "127.0.0.1:0".parse().unwrap(),
         edges: vec![],
+        irc: crate::edge::Irc::default(),
         endpoints: None,
         origins: vec![],
         development: true,
