@@ -20,6 +20,7 @@ mod gifts;
 mod hostile;
 mod http2;
 mod http2_raw;
+mod irc;
 mod ledger;
 mod likes;
 mod limits;
