@@ -1,4 +1,4 @@
-"""Clients nobody here wrote, against the real binary: PyPI websockets and httpx-sse, npm ws and eventsource, curl -N."""
+"""Clients nobody here wrote, against the real binary: PyPI websockets and httpx-sse, npm ws and eventsource, curl -N; IRC clients."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import httpx
 import websockets
 from httpx_sse import aconnect_sse
 
+from irc_clients import IRC_TESTS
 from server import Server
 
 HERE = Path(__file__).parent
@@ -413,6 +414,7 @@ async def main(binary: str) -> int:
         clients_that_check_certificates_are_served_by_tls,
         clients_of_http2_share_one_connection,
         node_clients,
+        *IRC_TESTS,
     ]
     failed = 0
     with Server(binary) as server:

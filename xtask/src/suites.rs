@@ -263,6 +263,10 @@ fn chromium() -> Result<String> {
 
 fn clients(root: &Path) -> Result<()> {
     ensure!(!missing("curl"), "curl is missing: the real-client tests need it");
+    if missing("irssi") {
+        install("irssi");
+    }
+    ensure!(!missing("irssi"), "irssi is missing (Debian: irssi): the real-client tests need it");
     let (python, node) = (python(root)?, node(root)?);
     let mut command = Command::new(python);
     call(command.arg(root.join("tests/clients/run.py")).arg(binary(root)?).env("NODE_PATH", node.join("node_modules")))
