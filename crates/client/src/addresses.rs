@@ -16,6 +16,7 @@ pub struct Told {
     pub websocket: Option<String>,
     pub sse: Vec<String>,
     pub poll: Option<String>,
+    pub api: Option<String>,
 }
 
 /// Addresses used of one list at most; a server tells a handful.
@@ -34,6 +35,7 @@ pub struct Own {
     pub websocket: Vec<Endpoint>,
     pub sse: Vec<Endpoint>,
     pub poll: Vec<Endpoint>,
+    pub api: Vec<Endpoint>,
 }
 
 impl Addresses {
@@ -46,9 +48,9 @@ impl Addresses {
     pub fn take(&mut self, told: Option<&Told>) {
         let one = |url: &Option<String>| url.iter().filter_map(|url| self.read(url)).collect();
         let told = told.cloned().unwrap_or_default();
-        let (websocket, poll) = (one(&told.websocket), one(&told.poll));
+        let (websocket, poll, api) = (one(&told.websocket), one(&told.poll), one(&told.api));
         let sse = told.sse.iter().take(EACH_MAX).filter_map(|url| self.read(url)).collect();
-        self.own = Own { websocket, sse, poll };
+        self.own = Own { websocket, sse, poll, api };
     }
 
     pub fn own(&self) -> &Own {
@@ -77,6 +79,10 @@ impl Addresses {
     }
     pub fn poll(&self, turn: u64) -> impl Iterator<Item = &Endpoint> {
         self.in_order(&self.own.poll, turn)
+    }
+    /// For calls of a viewer: snapshot, older comments, comments by POST.
+    pub fn api(&self, turn: u64) -> impl Iterator<Item = &Endpoint> {
+        self.in_order(&self.own.api, turn)
     }
 
     /// One of the transport's own, then home.
@@ -125,10 +131,16 @@ mod tests {
     #[test]
     fn what_is_no_address_is_passed_over() {
         let mut addresses = Addresses::new(&Endpoint::parse("http://home.example").unwrap());
-        let told = Told { websocket: Some("ws.example".into()), poll: Some("ftp://p".into()), ..told() };
+        let told = Told {
+            websocket: Some("ws.example".into()),
+            poll: Some("ftp://p".into()),
+            api: Some("x".into()),
+            ..told()
+        };
         addresses.take(Some(&told));
         assert_eq!(names(addresses.websocket(0)), ["home.example:80"]);
         assert_eq!(names(addresses.poll(0)), ["home.example:80"]);
+        assert_eq!(names(addresses.api(0)), ["home.example:80"]);
         assert_eq!(names(addresses.sse(2)), ["c.example:80", "home.example:80"]);
     }
 }

@@ -4,12 +4,12 @@
 //! caller sees one sequence; `hello` events tell it where a connection began, and whether it was a resume.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use grandstand_wire::sse;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::addresses::{Addresses, is_elsewhere};
+use crate::addresses::{Addresses, Told, is_elsewhere};
 use crate::event::Event;
 use crate::http::{Reply, read_head};
 use crate::retry::{End, Next, Retry};
@@ -33,7 +33,24 @@ pub struct Feed {
     queue: VecDeque<Event>,
     retry: Retry,
     ended: Option<End>,
+    /// Until then no new stream is opened.
+    again_at: Option<tokio::time::Instant>,
     n_connections: u64,
+}
+
+/// What [`Feed::turn`] came back with.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "an event is what comes almost every time; a box of each would be for the cuts"
+)]
+#[derive(Clone, Debug)]
+pub enum Happening {
+    Event(Event),
+    /// The stream ended; the next turn opens another after this wait.
+    Cut {
+        end: End,
+        wait: Duration,
+    },
 }
 
 enum Link {
@@ -78,8 +95,20 @@ impl Feed {
             queue: VecDeque::new(),
             retry: Retry::new(seeded()),
             ended: None,
+            again_at: None,
             n_connections: 0,
         }
+    }
+
+    /// Takes the `endpoints` of a snapshot, before the first stream says them itself.
+    pub fn take_endpoints(&mut self, told: Option<&Told>) {
+        self.addresses.take(told);
+    }
+
+    /// Where to go on from, before the first stream is opened; `None` is the head.
+    pub fn go_on_from(&mut self, cursor: Option<u64>) {
+        assert!(self.link.is_none() && self.n_connections == 0, "a stream that is open goes on by itself");
+        self.cursor = cursor;
     }
 
     /// Everything up to here has been given out.
@@ -94,24 +123,41 @@ impl Feed {
 
     /// The next event, however often the stream has to be opened again. May be dropped at any await and called again.
     ///
-    /// Errors: only those a retry cannot change: a 40xx close, or an HTTP refusal other than 429 and 503.
+    /// Errors: only those a retry cannot change: a 40xx close, or an HTTP refusal other than 429 and 5xx.
     pub async fn next(&mut self) -> Result<Event, Fault> {
+        loop {
+            if let Happening::Event(event) = self.turn().await? {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// The next event, or that the stream was cut: for whoever shows that it is. May be dropped at any await and called again; a wait that
+    /// has begun goes on. Errors: as of [`Feed::next`].
+    pub async fn turn(&mut self) -> Result<Happening, Fault> {
         loop {
             if let Some(event) = self.queue.pop_front() {
                 if let Some(position) = event.position() {
                     self.cursor = Some(position);
                 }
                 self.retry.progress();
-                return Ok(event);
+                return Ok(Happening::Event(event));
             }
-            if let Some(end) = self.ended.clone() {
-                match self.retry.after(end, Instant::now()) {
-                    Next::Stop { code, reason } => return Err(Fault::Closed { code, reason }),
+            if let Some(end) = self.ended.take() {
+                match self.retry.after(end.clone(), Instant::now()) {
+                    Next::Stop { code, reason } => {
+                        self.ended = Some(end);
+                        return Err(Fault::Closed { code, reason });
+                    }
                     Next::Wait(wait) => {
-                        tokio::time::sleep(wait).await;
-                        self.ended = None;
+                        self.again_at = Some(tokio::time::Instant::now() + wait);
+                        return Ok(Happening::Cut { end, wait });
                     }
                 }
+            }
+            if let Some(at) = self.again_at {
+                tokio::time::sleep_until(at).await;
+                self.again_at = None;
             }
             self.step().await?;
         }

@@ -7,9 +7,86 @@
 //! Admin      what operators and moderators do
 //! Feed       one followed room; reconnects by the close-range rules and resumes from its cursor
 //! Publisher  one connection that publishes; retries with the same key until each comment is answered
+//! Scores     what a room's score is, from its events
 //! ```
 //!
 //! What it must never do: give a comment a second key, or resume from anywhere but the last cursor it was given.
+//!
+//! # Following a room
+//!
+//! Snapshot first, then the stream from where it ends: nothing in between is missed, and what both have is joined by its id. A [`feed::Feed`]
+//! is one sequence however often its connection breaks; [`feed::Feed::turn`] says when it does.
+//!
+//! ```no_run
+//! use grandstand_client::feed::{Feed, Transport};
+//! use grandstand_client::http::Http;
+//! use grandstand_client::{Endpoint, Fault, room};
+//!
+//! async fn follow(url: &str, room: &str) -> Result<(), Fault> {
+//!     let server = Endpoint::parse(url)?;
+//!     let snapshot = room::snapshot(&Http::new(&server, None), room, None).await?;
+//!     let cursor = snapshot["as_of_event_id"].as_u64().filter(|id| *id > 0);
+//!     let mut feed = Feed::new(&server, room, None, Transport::WebSocket, cursor);
+//!     loop {
+//!         // Errors only where no retry helps: a 40xx close, a refusal.
+//!         let event = feed.next().await?;
+//!         match event.kind() {
+//!             // The cursor was too old: take a snapshot that is no older than this, and go on.
+//!             "snapshot_required" => drop(room::snapshot(&Http::new(&server, None), room, event.members.cursor).await?),
+//!             _ => println!("{}", event.json),
+//!         }
+//!     }
+//! }
+//! ```
+//!
+//! # Publishing
+//!
+//! Each comment has a key that its caller makes once and keeps: whatever happens to the connection, it is one comment, and its answer is
+//! definite. The same key again is always safe.
+//!
+//! ```no_run
+//! use grandstand_client::Endpoint;
+//! use grandstand_client::publisher::{Comment, Outcome, Publisher};
+//!
+//! async fn say(server: &Endpoint, token: &str) -> Outcome {
+//!     let (publisher, _task) = Publisher::open(server, "derby", token, 16);
+//!     let comment =
+//!         Comment { client_msg_id: "my-own-key-1".to_owned(), body: "what a goal".to_owned(), reply_to: None, author: None };
+//!     publisher.publish(comment).await.await.unwrap_or(Outcome::Unanswered)
+//! }
+//! ```
+//!
+//! # Reading scores
+//!
+//! Events come more than once and corrections come late; [`scores::Scores`] is the protocol's rule for what the score is.
+//!
+//! ```
+//! use grandstand_client::scores::Scores;
+//!
+//! let goal = |key: &str, revision: u32, home: u32| {
+//!     format!(
+//!         r#"{{"type":"score_event","match_id":"m1","key":"{key}","revision":{revision},"kind":"goal",
+//!             "state":"confirmed","score":{{"home":{home},"away":0}},"minute":"78"}}"#
+//!     )
+//! };
+//! let mut scores = Scores::default();
+//! assert!(scores.take(&goal("g1", 1, 1)).is_some());
+//! assert!(scores.take(&goal("g2", 1, 2)).is_some());
+//! assert!(scores.take(&goal("g1", 2, 1)).is_some()); // a late correction of the first goal
+//! assert!(scores.take(&goal("g1", 1, 1)).is_none()); // a repeat
+//! assert_eq!(scores.current()[0].score.home, 2);
+//! ```
+//!
+//! # Addresses of transports
+//!
+//! A server may tell that WebSockets and SSE have addresses of their own (`endpoints` of `hello` and snapshot). Feed and publisher open their next
+//! stream there first, and at the address they were given when that cannot be reached. An address in the clear is not used where the first was
+//! https.
+//!
+//! # Operators
+//!
+//! [`admin::Admin`] has every call of the operators' API, each with its justification; a refusal is the server's problem document
+//! ([`admin::Problem`]).
 #![forbid(unsafe_code)]
 
 pub mod addresses;
@@ -21,6 +98,7 @@ pub mod http;
 pub mod publisher;
 pub mod retry;
 pub mod room;
+pub mod scores;
 pub mod sign;
 pub mod socket;
 pub mod tls;

@@ -51,6 +51,17 @@ pub async fn snapshot(http: &Http, room: &str, min: Option<u64>) -> Result<Value
     http.get(&format!("/v1/rooms/{}/snapshot{query}", segment(room))).await?.success()?.json()
 }
 
+/// `GET /v1/rooms/{room}/snapshot?before=…`: at most `limit` (1 to 200) comments older than `before`, newest last, and whether there are more.
+pub async fn older(http: &Http, room: &str, before: u64, limit: usize) -> Result<(Vec<Value>, bool), Fault> {
+    let target = format!("/v1/rooms/{}/snapshot?before={before}&limit={limit}", segment(room));
+    let mut page = http.get(&target).await?.success()?.json()?;
+    let more = page["more"] == true;
+    match page["recent_comments"].take() {
+        Value::Array(comments) => Ok((comments, more)),
+        _ => Err(Fault::Protocol("a page back without comments".to_owned())),
+    }
+}
+
 /// The room's settings, or `None` when it does not exist.
 pub async fn settings(http: &Http, room: &str) -> Result<Option<Value>, Fault> {
     let reply = http.get(&format!("/admin/rooms/{}", segment(room))).await?;

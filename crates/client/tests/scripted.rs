@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use grandstand_client::Endpoint;
-use grandstand_client::feed::{Feed, Transport};
+use grandstand_client::feed::{Feed, Happening, Transport};
 use grandstand_client::publisher::{Comment, Outcome, Publisher};
 use grandstand_core::time::Mono;
 use grandstand_wire::ws::{FrameReader, Incoming, Limits, Opcode, Side, accept_key, close_body, write_frame};
@@ -281,4 +281,36 @@ async fn a_final_refusal_is_told_with_its_code_and_a_40xx_ends_the_rest() {
     assert_eq!(last, Outcome::Unanswered);
     server.await.unwrap();
     assert!(task.await.unwrap().unwrap_err().to_string().contains("4003"));
+}
+
+#[tokio::test]
+async fn a_wait_that_has_begun_goes_on_when_its_turn_is_dropped() {
+    let (listener, endpoint) = listener().await;
+    let server = tokio::spawn(async move {
+        let mut first = Peer::upgrade(&listener).await;
+        first.say(json!({"type": "close", "code": 4112, "reason": "drain", "retry_after_ms": 200})).await;
+        first.close(4112).await;
+        let mut second = Peer::upgrade(&listener).await;
+        second.say(json!({"type": "comment", "event_id": 11})).await;
+        second
+    });
+    let mut feed = Feed::new(&endpoint, "r", None, Transport::WebSocket, None);
+    let mut cuts = 0;
+    // Whoever shows a clock beside the room asks again and again, always for less than the wait.
+    let found = tokio::time::timeout(Duration::from_secs(20), async {
+        loop {
+            match tokio::time::timeout(Duration::from_millis(50), feed.turn()).await {
+                Ok(Ok(Happening::Cut { wait, .. })) => {
+                    assert_eq!(wait, Duration::from_millis(200));
+                    cuts += 1;
+                }
+                Ok(Ok(Happening::Event(event))) if event.kind() == "comment" => return event,
+                Ok(Ok(Happening::Event(_))) | Err(_) => {}
+                Ok(Err(fault)) => panic!("{fault}"),
+            }
+        }
+    });
+    assert_eq!(found.await.expect("the wait ends").members.event_id, Some(11));
+    assert_eq!(cuts, 1);
+    server.await.unwrap();
 }
