@@ -417,7 +417,7 @@ def one_of_four(name: str, kills: bool) -> None:
         def until(what: str, holds: object, within: float = 60) -> float:
             start = time.monotonic()
             while not holds(gateways(server, token)):  # type: ignore[operator]
-                assert run.poll() is None, f"the load ended before {what}: the run proves nothing"
+                assert run.poll() is None, f"the load ended before {what}: the run proves nothing\n{run.communicate()[1][-2000:]}"
                 assert time.monotonic() - start < within, f"never: {what}"
                 time.sleep(0.05)
             return time.monotonic()
