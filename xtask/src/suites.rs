@@ -38,6 +38,7 @@ const TEST: &[Suite<'static>] = &[
     ("sdk", &|root| sdk::test(root, None)),
     ("clients", &clients),
     ("conformance", &conformance),
+    ("openapi", &openapi),
     ("edge", &|root| edge(root, &[])),
     ("browser", &browser),
     ("replay", &replay),
@@ -275,6 +276,12 @@ fn clients(root: &Path) -> Result<()> {
 fn conformance(root: &Path) -> Result<()> {
     let mut command = Command::new(python(root)?);
     call(command.arg(root.join("tests/clients/conformance.py")).arg(binary(root)?))
+}
+
+/// The API against its own description.
+fn openapi(root: &Path) -> Result<()> {
+    let mut command = Command::new(python(root)?);
+    call(command.arg(root.join("tests/clients/openapi.py")).arg(binary(root)?))
 }
 
 fn browser(root: &Path) -> Result<()> {

@@ -12,7 +12,9 @@ pub struct Wait {
 
 /// Appends one. `status` is the response's own, mostly the code's.
 pub fn write(status: u16, code: ErrorCode, detail: &str, wait: Option<Wait>, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"{\"type\":\"about:blank\",\"status\":");
+    out.extend_from_slice(b"{\"type\":\"about:blank\",\"title\":");
+    json::write_str(code.meaning(), out);
+    out.extend_from_slice(b",\"status\":");
     json::write_u64(u64::from(status), out);
     out.extend_from_slice(b",\"code\":");
     json::write_str(code.name(), out);
@@ -36,10 +38,10 @@ mod tests {
     fn a_problem_says_what_and_for_how_long() {
         let mut out = Vec::new();
         write(503, ErrorCode::NotReady, "a \"word\"", Some(Wait { retry_after_ms: 1_000, spread_ms: 5 }), &mut out);
-        let whole = r#"{"type":"about:blank","status":503,"code":"not_ready","detail":"a \"word\"","retry_after_ms":1000,"spread_ms":5}"#;
+        let whole = r#"{"type":"about:blank","title":"the server is starting or stopping; safe to retry with the same key","status":503,"code":"not_ready","detail":"a \"word\"","retry_after_ms":1000,"spread_ms":5}"#;
         assert_eq!(String::from_utf8(out).unwrap(), whole);
         let mut out = Vec::new();
         write(404, ErrorCode::NoRoom, "no", None, &mut out);
-        assert_eq!(out, br#"{"type":"about:blank","status":404,"code":"no_such_room","detail":"no"}"#);
+        assert_eq!(out, br#"{"type":"about:blank","title":"there is no such room","status":404,"code":"no_such_room","detail":"no"}"#);
     }
 }

@@ -376,7 +376,7 @@ fn file_row(line: &[u8]) -> Option<(Wall, Value)> {
 }
 
 fn room_of(ask: &Ask) -> Result<Option<RoomId>, Problem> {
-    let room = ask.query("room")?.filter(|text| !text.is_empty());
+    let room = ask.query("room")?;
     room.map(|text| RoomId::parse(text).ok_or_else(|| Problem::new(ErrorCode::BadRoom, RoomId::RULE))).transpose()
 }
 
