@@ -91,6 +91,8 @@ module.exports = ({ open, check, live, say, shows, screens, token }) => {
       for (let n = 0; n < 3; n += 1) {
         await postAs('merged', { id: 'mia', name: 'Mia' }, `mia ${n}`);
         await say(page, `own ${n}`);
+        // By the socket, which another's post may overtake.
+        await page.waitForFunction((own) => [...document.querySelectorAll('#feed .mine')].some((li) => li.textContent.includes(own) && li.querySelector('.reply')), `own ${n}`);
       }
       await page.waitForFunction(() => document.querySelectorAll('#feed .reply').length === 7);
       const texts = await page.$$eval('#feed li', (all) => all.map((li) => li.textContent.match(/(mia|own) \d|hello/)[0]));
