@@ -1,5 +1,12 @@
 // What tests of the operators' console do again and again: sign in, go to a room, choose a comment, answer a dialog, look at it on
 // every kind of screen.
+const fs = require('node:fs');
+const { createRequire } = require('node:module');
+const path = require('node:path');
+
+/** The rules of WCAG 2.1, levels A and AA, as far as a program can judge them: npm axe-core. */
+const axe = fs.readFileSync(createRequire(path.join(process.env.NODE_PATH, 'x.js')).resolve('axe-core/axe.min.js'), 'utf8');
+const RULES = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa'];
 
 const WITHIN_MS = 1000;
 const PHONE = { viewport: { width: 390, height: 780 }, deviceScaleFactor: 2 };
@@ -59,11 +66,21 @@ module.exports = ({ open, check, live }) => {
     .every((e) => (e.getAttribute('aria-label') ?? e.labels?.[0]?.textContent ?? e.textContent).trim() !== ''));
   const gone = (page, text) => page.waitForFunction((wanted) => ![...document.querySelectorAll('#feed li')].some((li) => li.textContent.includes(wanted)), text);
   const noSideways = (page) => page.evaluate(() => document.documentElement.scrollWidth <= document.documentElement.clientWidth);
+  /** Errors: a rule is broken; each is named with what breaks it. */
+  const accessible = async (page, what) => {
+    if (!await page.evaluate(() => 'axe' in window)) await page.evaluate(axe);
+    const { broken, held } = await page.evaluate(async (rules) => {
+      const { violations, passes } = await window.axe.run(document, { runOnly: rules });
+      return { held: passes.length, broken: violations.flatMap((v) => v.nodes.slice(0, 3).map((n) => `${v.id} at ${n.target.join(' ')}: ${n.any.concat(n.all, n.none)[0]?.message}`)) };
+    }, RULES);
+    check(broken.length === 0, `${what}: ${broken.join('; ')}`);
+    check(held > 0, `${what}: no rule was asked about`);
+  };
   const call = async (url, method, where, secret, body) => {
     const response = await fetch(url + where, {
       method, headers: { authorization: `Bearer ${secret}`, ...(body ? { 'content-type': 'application/json' } : {}) }, body: body ? JSON.stringify(body) : undefined,
     });
     return { status: response.status, body: await response.json().catch(() => null) };
   };
-  return { signIn, enter, openRoom, said, asked, answer, choose, within, close, allNamed, gone, noSideways, call, PHONE, SCREENS };
+  return { signIn, enter, openRoom, said, asked, answer, choose, within, close, allNamed, gone, noSideways, accessible, call, PHONE, SCREENS };
 };

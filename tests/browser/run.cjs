@@ -293,6 +293,7 @@ Object.assign(tests, require('./answers.cjs')({ open, check, live, say, shows, s
 Object.assign(tests, require('./console.cjs')({ open, check, live, shows, screens, token }));
 Object.assign(tests, require('./moderation.cjs')({ open, check, live, shows, screens, token, serve }));
 Object.assign(tests, require('./sdk.cjs')({ open, check, screens, token }));
+Object.assign(tests, require('./scores.cjs')({ open, check, live, shows, screens, token, serve }));
 
 (async () => {
   fs.mkdirSync(screens, { recursive: true });

@@ -11,6 +11,7 @@ export class Refused extends Error {
   }
 }
 
+const match = (id) => `/admin/matches/${encodeURIComponent(id)}`;
 const room = (id) => `/admin/rooms/${encodeURIComponent(id)}`;
 
 export class Api {
@@ -53,7 +54,10 @@ export class Api {
   }
 
   /** The values a setting of a room may have, where the description counts them. */
-  choices(setting) { return this.schemas.RoomChange?.properties?.[setting]?.enum ?? []; }
+  choices(setting) { return this.schemas.RoomChange?.properties?.[setting]?.enum?.filter((name) => name !== null) ?? []; }
+
+  /** The kinds of score events that may be typed. */
+  kinds() { return this.paths['/admin/matches/{match}/scores']?.post?.requestBody?.content?.['application/json']?.schema?.properties?.kind?.enum?.filter((name) => name !== null) ?? []; }
 
   /** Whether the server has this route. */
   has(path, method) { return this.paths[path]?.[method] !== undefined; }
@@ -83,6 +87,10 @@ export class Api {
   gateways() { return this.json('GET', '/admin/gateways'); }
   gateway(id, what, body) { return this.json('POST', `/admin/gateways/${encodeURIComponent(id)}/${what}`, body); }
   audit(query) { return this.json('GET', `/admin/audit?${new URLSearchParams(query)}`); }
+  match(id) { return this.json('GET', `${match(id)}/providers`); }
+  setProviders(id, body) { return this.json('PUT', `${match(id)}/providers`, body); }
+  scores(id, query) { return this.json('GET', `${match(id)}/scores?${new URLSearchParams(query)}`); }
+  typeScore(id, body) { return this.json('POST', `${match(id)}/scores`, body); }
   history(id, query) { return this.json('GET', `${room(id)}/history?${new URLSearchParams(query)}`); }
   snapshot(id, query = '') { return this.json('GET', `/v1/rooms/${encodeURIComponent(id)}/snapshot${query}`); }
 }

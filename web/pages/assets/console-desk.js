@@ -194,7 +194,7 @@ export class GatewaysView extends Asking {
 
 /** Actions a filter offers; what else the server names is found by typing nothing. */
 const ACTIONS = ['ban', 'shadow ban', 'unban', 'site ban', 'site unban', 'retract', 'held: approve', 'held: deny', 'pin', 'unpin', 'slow mode', 'state', 'put room',
-  'revoke', 'revoke end', 'auth outage', 'auth outage end', 'banner', 'banner end', 'admission', 'drain', 'shedding'];
+  'match providers', 'score: type', 'score: withdraw', 'provider key', 'provider key end', 'revoke', 'revoke end', 'auth outage', 'auth outage end', 'banner', 'banner end', 'admission', 'drain', 'shedding'];
 const AUDIT_ROWS = 100;
 /** Looks back into the log for one page, each of at most a third of a second. */
 const AUDIT_LOOKS = 5;

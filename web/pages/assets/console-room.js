@@ -7,6 +7,7 @@ import { askErase } from './console-erase.js';
 import { Held } from './console-held.js';
 import { Reports } from './console-reports.js';
 import { chart } from './console-rooms.js';
+import { ScoreDesk } from './console-scores.js';
 import { authors, count, left, measure, moved, pinnedWith, regions, seconds, targets } from './console-model.js';
 import { Room, statusText } from './grandstand-client.js';
 import { configLine, h, hue, money, sampledText, scoreLine, shownAs, span, when } from './words.js';
@@ -57,7 +58,8 @@ export class RoomView {
       retract: (comments) => this.retract(comments),
       ban: (users) => this.ban(0, users),
     });
-    const side = h('aside', { class: 'side' }, this.held.root, this.card, this.reports.root, this.facts, this.bans.root);
+    this.desk = new ScoreDesk({ api, acts, id, audience: () => this.audience(), changed: () => this.turnSoon() });
+    const side = h('aside', { class: 'side' }, this.held.root, this.card, this.desk.root, this.reports.root, this.facts, this.bans.root);
     root.append(h('div', { class: 'view-head' }, h('a', { href: '#/rooms', class: 'home', 'aria-label': 'All rooms' }, '←'), this.title, this.sampledTag, this.stateTag),
       h('div', { class: 'room-view' }, h('div', { class: 'stage' }, this.scores, h('div', { class: 'feed-wrap' }, this.feed, this.pill), this.bar), side));
 
@@ -98,7 +100,8 @@ export class RoomView {
       this.paintFacts();
       const due = (this.turns ?? 0) % BANS_TURNS === 0;
       this.turns = (this.turns ?? 0) + 1;
-      await Promise.all([this.held.turn(), this.reports.turn(), due ? this.bans.turn() : null]);
+      const desk = this.rights.operates ? this.desk.turn(this.settings.matches ?? []) : null;
+      await Promise.all([this.held.turn(), this.reports.turn(), due ? this.bans.turn() : null, desk]);
       if (this.stopped) return;
       this.faulted(null);
     } catch (fault) {
@@ -579,7 +582,7 @@ export class RoomView {
 
   keys() {
     return [['j / k', 'next, previous comment'], ['J / K', 'and select on the way'], ['x', 'select the comment'], ['r', 'retract it, or all that are selected'], ['b', 'ban its author'],
-      ['t', 'time its author out'], ['p', 'pin, unpin'], ['s', 'slow mode'], ['u', 'user card'], ...this.held.keys(), ...this.reports.keys(), ['g', 'back to live'], ['Esc', 'nothing selected, back to live']];
+      ['t', 'time its author out'], ['p', 'pin, unpin'], ['s', 'slow mode'], ['u', 'user card'], ...this.held.keys(), ...this.reports.keys(), ...this.desk.keys(), ['g', 'back to live'], ['Esc', 'nothing selected, back to live']];
   }
 
   key(key) {
@@ -597,7 +600,7 @@ export class RoomView {
       case 'u': this.openUser(); return true;
       case 'g': this.toLive(); return true;
       case 'Escape': this.selected.clear(); this.closeUser(); this.toLive(); return true;
-      default: return this.held.key(key) || this.reports.key(key);
+      default: return this.held.key(key) || this.reports.key(key) || this.desk.key(key);
     }
   }
 

@@ -48,6 +48,7 @@ const ASSETS: &[(&str, &str, &[u8])] = &[
     asset!("console-reports.js", "text/javascript; charset=utf-8"),
     asset!("console-room.js", "text/javascript; charset=utf-8"),
     asset!("console-rooms.js", "text/javascript; charset=utf-8"),
+    asset!("console-scores.js", "text/javascript; charset=utf-8"),
     asset!("console.css", "text/css; charset=utf-8"),
     asset!("console.js", "text/javascript; charset=utf-8"),
     asset!("danmaku.js", "text/javascript; charset=utf-8"),
