@@ -294,6 +294,9 @@ Object.assign(tests, require('./console.cjs')({ open, check, live, shows, screen
 Object.assign(tests, require('./moderation.cjs')({ open, check, live, shows, screens, token, serve }));
 Object.assign(tests, require('./sdk.cjs')({ open, check, screens, token }));
 Object.assign(tests, require('./scores.cjs')({ open, check, live, shows, screens, token, serve }));
+Object.assign(tests, require('./walls.cjs')({ open, check, live, say, shows, screens, token }));
+Object.assign(tests, require('./frames.cjs')({ open, check, live, say, shows, screens, token, serve }));
+Object.assign(tests, require('./texts.cjs')({ open, check, live, screens }));
 
 (async () => {
   fs.mkdirSync(screens, { recursive: true });

@@ -51,6 +51,8 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// The README's picture: a room page as Chromium shows it.
+    Picture,
     /// The long forms of the proofs (hours); results go to docs/benchmarks.md by hand.
     Long {
         /// Run only these suites (names as printed).
@@ -80,6 +82,7 @@ fn main() -> ExitCode {
         Task::Sim { args } => sim::run(&root, &args),
         Task::Fuzz { args } => fuzz::run(&root, &args),
         Task::Sdk { check } => sdk::build(&root, check).map(drop),
+        Task::Picture => suites::picture(&root),
         Task::Long { only, kills, rounds } => suites::long(&root, &only, kills, rounds),
         Task::Bench { only } => suites::bench(&root, &only),
     };

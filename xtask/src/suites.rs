@@ -72,6 +72,14 @@ pub fn long(root: &Path, only: &[String], kills: u32, rounds: u32) -> Result<()>
 }
 
 pub fn bench(root: &Path, only: &[String]) -> Result<()> {
+    // The wall is measured in a browser alone: no server is built for it.
+    let (walls, only): (Vec<String>, Vec<String>) = only.iter().cloned().partition(|name| name == "danmaku");
+    if !walls.is_empty() || only.is_empty() {
+        call(&mut in_browser(root, "tests/bench/danmaku.cjs", root)?)?;
+    }
+    if !walls.is_empty() && only.is_empty() {
+        return Ok(());
+    }
     ensure!(
         Command::new("cargo").current_dir(root).args(["build", "--release", "-p", "grandstand"]).status()?.success()
     );
@@ -284,11 +292,35 @@ fn openapi(root: &Path) -> Result<()> {
     call(command.arg(root.join("tests/clients/openapi.py")).arg(binary(root)?))
 }
 
-fn browser(root: &Path) -> Result<()> {
+/// Node, to run a script that drives Chromium; `first` is the script's first argument.
+fn in_browser(root: &Path, script: &str, first: &Path) -> Result<Command> {
     let (chromium, node) = (chromium()?, node(root)?);
     let mut command = Command::new("node");
     command.env("NODE_PATH", node.join("node_modules")).env("CHROMIUM", chromium);
-    call(command.arg(root.join("tests/browser/run.cjs")).arg(binary(root)?))
+    command.arg(root.join(script)).arg(first);
+    Ok(command)
+}
+
+/// Unicode's own test files, of Debian's package.
+fn unicode() -> Result<&'static Path> {
+    let folder = Path::new("/usr/share/unicode");
+    let is_there = || folder.join("emoji/emoji-test.txt").exists() && folder.join("BidiCharacterTest.txt").exists();
+    if !is_there() {
+        install("unicode-data");
+    }
+    ensure!(is_there(), "Unicode's test files are missing (Debian: unicode-data) and could not be installed");
+    Ok(folder)
+}
+
+fn browser(root: &Path) -> Result<()> {
+    let unicode = unicode()?;
+    call(in_browser(root, "tests/browser/run.cjs", &binary(root)?)?.env("UNICODE", unicode))
+}
+
+/// The README's picture.
+pub fn picture(root: &Path) -> Result<()> {
+    build(root)?;
+    call(in_browser(root, "tests/browser/picture.cjs", &binary(root)?)?.arg(root.join("docs/room.png")))
 }
 
 /// The proxies and the checks of Debian's packages; installed where that is allowed, never done without.

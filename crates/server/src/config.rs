@@ -134,6 +134,8 @@ pub struct Config {
     pub public_url: Option<String>,
     /// Origins besides the server's own host.
     pub origins: Vec<Origin>,
+    /// Whose pages may show the embed page in a frame, besides the server's own.
+    pub embedders: Vec<Origin>,
     /// The public listener speaks TLS.
     pub tls: Option<tls::Files>,
     /// By whom the certificates of its clients are vouched for; those without one are served as ever.
@@ -264,6 +266,12 @@ const KEYS: &[Key] = &[
     key("irc.websocket.listen", Takes::List, "[]", "The same, for IRC in a WebSocket."),
     key("irc.connections_max", Takes::Number, "1024", "IRC connections of a gateway process; one over it is closed."),
     key("origins", Takes::List, "[]", "Web origins whose pages may use this server, besides its own host."),
+    key(
+        "embed.origins",
+        Takes::List,
+        "[]",
+        "Web origins whose pages may show /embed/{room} in a frame (https://club.example.com), besides this server's own.",
+    ),
     key(
         "tls.certificate",
         Takes::Text,
@@ -666,6 +674,7 @@ impl Reader {
             endpoints: Endpoints::default(),
             public_url: self.text("public_url").map(|u| u.trim_end_matches('/').to_owned()),
             origins: self.each("origins", "is not scheme://host[:port]", Origin::parse),
+            embedders: self.each("embed.origins", "is not scheme://host[:port]", Origin::parse),
             tls: self.tls(),
             tls_clients: self.clients("tls"),
             internal_tls: self.internal_tls(),
@@ -1407,7 +1416,7 @@ mod tests {
     #[test]
     fn everything_that_is_wrong_is_told_at_once() {
         let text = "listen = 7\nworkers = -1\ndurability = \"sometimes\"\norigins = [\"null\"]\nguests = \"yes\"\n\
-                    retention_days = 30\nretention_header_days = 7\n[limits]\nexempt = [\"::ffff:10.0.0.0/104\"]\n\
+                    retention_days = 30\nretention_header_days = 7\n[embed]\norigins = [\"*\"]\n[limits]\nexempt = [\"::ffff:10.0.0.0/104\"]\n\
                     [auth]\njwks_file = \"/nonexistent\"\n[[provider]]\nid = \"p\"\nkid = \"k\"\nkey = \"short\"\n";
         let told = faults(&file(text));
         for key in [
@@ -1415,6 +1424,7 @@ mod tests {
             "workers:",
             "durability:",
             "origins:",
+            "embed.origins:",
             "guests:",
             "retention_header_days:",
             "limits.exempt:",

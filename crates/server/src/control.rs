@@ -118,7 +118,7 @@ pub struct Control {
     audit: Mutex<()>,
     demo: demo::Slot,
     /// What the pages may load and reach.
-    policy: HeaderValue,
+    policies: pages::Policies,
     /// Answers by the hundreds digit of their status, from 1xx.
     answered: [AtomicU64; 5],
     panics: AtomicU64,
@@ -134,7 +134,7 @@ impl Control {
         let exempt = deps.config.exempt.clone();
         Arc::new_cyclic(|weak| Control {
             router: routes::router(weak.clone()),
-            policy: pages::policy(&deps.config.endpoints),
+            policies: pages::Policies::new(&deps.config.endpoints, &deps.config.embedders),
             feeds: feeds::Feeds::new(deps.config.feeds),
             deps,
             snapshots: snapshot::Cache::default(),

@@ -1026,6 +1026,45 @@ fn pages_come_with_a_policy_that_runs_nothing_else() {
 }
 
 #[test]
+fn a_page_for_a_frame_names_who_may_frame_it_and_an_overlay_judges_its_parameters() {
+    let stand = configured("[embed]\norigins = [\"https://club.example.com\"]\n");
+    let framed = stand.get("/embed/any-room");
+    assert_eq!((framed.status, framed.header("content-type")), (200, "text/html; charset=utf-8"));
+    let policy = framed.header("content-security-policy");
+    assert!(
+        policy.contains("frame-ancestors 'self' https://club.example.com:443;") && !policy.contains("unsafe"),
+        "{policy}"
+    );
+    assert!(!framed.headers.contains_key("x-frame-options"));
+    for path in ["/", "/rooms/any-room", "/console", "/overlay/any-room"] {
+        let page = stand.get(path);
+        assert!(page.header("content-security-policy").contains("frame-ancestors 'none';"), "{path}");
+        assert_eq!(page.header("x-frame-options"), "DENY", "{path}");
+    }
+    assert_eq!(development().get("/embed/any-room").header("x-frame-options"), "SAMEORIGIN");
+    assert_eq!(stand.get("/embed/UPPER").code(), (400, "bad_room".into()));
+
+    for query in ["", "?theme=plain", "?max=1&fade=0&theme=light", "?max=100&fade=3600"] {
+        assert_eq!(stand.get(&format!("/overlay/any-room{query}")).status, 200, "{query}");
+    }
+    for query in [
+        "?theme=",
+        "?theme=Dark",
+        "?max=0",
+        "?max=101",
+        "?max=",
+        "?fade=3601",
+        "?fade=1.5",
+        "?max=1&max=1",
+        "?lines=5",
+        "?token=x",
+    ] {
+        assert_eq!(stand.get(&format!("/overlay/any-room{query}")).code(), (400, "bad_request".into()), "{query}");
+    }
+    assert_eq!(stand.get("/overlay/UPPER").code(), (400, "bad_room".into()));
+}
+
+#[test]
 fn the_demo_is_one_at_a_time_and_for_development_mode() {
     let stand = development();
     let first = stand.call(Request::post("/v1/demo"), "");

@@ -1,6 +1,8 @@
 // The room page's shell: the client package has the stream and the picture, this puts it into the document. Text is always text.
 
 import { Room, statusText } from './grandstand-client.js';
+import { keep, kept } from './kept.js';
+import { roomWall } from './wall.js';
 import { claim, configLine, cut, hue, likesShown, money, reasonText, sampledText, scoreLine, shownAs, span } from './words.js';
 
 const roomId = decodeURIComponent(location.pathname.split('/')[2] ?? '');
@@ -13,7 +15,7 @@ const handed = new URLSearchParams(location.hash.slice(1)).get('token');
 if (handed) history.replaceState(null, '', location.pathname);
 /** The request that makes the guest, while it is under way. */
 let entering = null;
-let guest = JSON.parse(localStorage.getItem('grandstand.guest') ?? 'null');
+let guest = JSON.parse(kept('grandstand.guest') ?? 'null');
 if (guest && guest.expires < Date.now()) guest = null;
 if (handed) guest = { token: handed, name: claim(handed, 'name') ?? claim(handed, 'sub') ?? 'you', id: claim(handed, 'sub'), expires: Infinity };
 el('name-row').hidden = guest !== null;
@@ -26,7 +28,7 @@ async function becomeGuest(name) {
   if (!response.ok) throw new Error(body.detail ?? body.title ?? `HTTP ${response.status}`);
   const exp = claim(body.token, 'exp');
   guest = { token: body.token, name, id: claim(body.token, 'sub'), expires: (exp ?? 0) * 1000 };
-  localStorage.setItem('grandstand.guest', JSON.stringify(guest));
+  keep('grandstand.guest', JSON.stringify(guest));
   el('name-row').hidden = true;
   await room.renewToken();
 }
@@ -35,11 +37,12 @@ const room = new Room({
   room: roomId,
   token(reason) {
     // A guest's name is good for twelve hours; then the reader watches on and chooses one anew.
-    if (reason === 'expired') { guest = null; localStorage.removeItem('grandstand.guest'); el('name-row').hidden = false; }
+    if (reason === 'expired') { guest = null; keep('grandstand.guest', null); el('name-row').hidden = false; }
     return guest?.token ?? null;
   },
 });
 const { store } = room;
+const wall = roomWall(room);
 
 const NOT_CONNECTED = 'Not connected: it is sent when the connection is back.';
 
@@ -124,7 +127,10 @@ function draw(li, e) {
     who.style.setProperty('color', `hsl(${hue(e.user?.id ?? who.textContent)} 60% var(--who-light, 40%))`);
     li.append(span('time', e.ts ? time.format(new Date(e.ts)) : ''));
     for (const badge of e.user?.badges ?? []) li.append(span('badge', badge));
-    li.append(who, document.createTextNode(e.body));
+    // In its own direction, whatever its author's name runs like.
+    const body = document.createElement('bdi');
+    body.textContent = e.body;
+    li.append(who, body);
     if (e.repeats > 0) {
       const times = span('repeats', `×${e.repeats + 1}`);
       times.title = `${e.repeats} others said the same`;
@@ -246,6 +252,8 @@ function paintBanners() {
     const link = document.createElement('a');
     link.href = `/rooms/${encodeURIComponent(newest.source_room_id)}`;
     link.textContent = newest.source_room_id;
+    // The frame belongs to another page: that room opens beside it.
+    if (document.body.classList.contains('embed')) Object.assign(link, { target: '_blank', rel: 'noopener' });
     parts.push(link);
   }
   if (others.length > 0) parts.push(span('more', `+${others.length}`));
@@ -264,6 +272,7 @@ new ResizeObserver(() => { if (pinned) feed.scrollTop = feed.scrollHeight; }).ob
 document.addEventListener('visibilitychange', () => { if (!document.hidden) paintSoon(); });
 
 // ---- what the room tells
+room.on('event', (e) => wall.event(e));
 room.on('change', (parts) => {
   for (const part of parts) dirty.add(part);
   paintSoon();
@@ -286,7 +295,7 @@ room.on('status', (status) => {
   if (status.state === 'live' && note.textContent === NOT_CONNECTED) say('');
   if (status.state === 'stopped') {
     say(`This room can't be watched: ${status.reason || `code ${status.code}`}`, 'bad');
-    if (guest && status.code === 4003) localStorage.removeItem('grandstand.guest');
+    if (guest && status.code === 4003) keep('grandstand.guest', null);
   }
 });
 
@@ -316,7 +325,8 @@ function publish(body) {
   const { id } = replyingTo ?? {};
   reply(null);
   pinned = true;
-  room.publish(body, { ...(id !== undefined && { reply_to: id }), user: { id: guest.id, display: guest.name, badges: [] } });
+  const key = room.publish(body, { ...(id !== undefined && { reply_to: id }), user: { id: guest.id, display: guest.name, badges: [] } });
+  wall.own(key, guest.id, body);
   if (room.status.state === 'live') say('');
   else say(NOT_CONNECTED, 'warn');
 }

@@ -1,5 +1,6 @@
 //! What a request's `Origin`, `Host` and address say, as pure functions on their text.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// A web origin, normalised: lower case, the port always given.
@@ -34,6 +35,17 @@ impl Origin {
     pub fn is_host(&self, host: &str) -> bool {
         split_authority(host)
             .is_some_and(|(name, port)| name == self.host && port.unwrap_or(self.scheme.port()) == self.port)
+    }
+}
+
+/// As a policy of a page names it.
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match self.scheme {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+        };
+        write!(f, "{scheme}://{}:{}", self.host, self.port)
     }
 }
 

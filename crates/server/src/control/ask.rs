@@ -75,6 +75,17 @@ impl Ask {
         }
     }
 
+    /// Errors: the query has another parameter, which is named.
+    pub fn takes_only(&self, names: &[&str]) -> Result<(), Problem> {
+        match self.query.iter().find(|(name, _)| !names.contains(&name.as_str())) {
+            None => Ok(()),
+            Some((name, _)) => {
+                let known = names.join(", ");
+                Err(Problem::new(ErrorCode::BadRequest, format!("there is no parameter {name:?} here, only {known}")))
+            }
+        }
+    }
+
     pub fn room(&self) -> Result<RoomId, Problem> {
         RoomId::parse(self.param("room")).ok_or_else(|| Problem::new(ErrorCode::BadRoom, RoomId::RULE))
     }

@@ -39,6 +39,8 @@ fn routes() -> Vec<Route> {
     vec![
         (&["GET"], "/", get(pages::lobby)),
         (&["GET"], "/rooms/{room}", get(pages::room)),
+        (&["GET"], "/embed/{room}", get(pages::embed)),
+        (&["GET"], "/overlay/{room}", get(pages::overlay)),
         (&["GET"], "/console", get(pages::console)),
         (&["GET"], "/assets/{name}", get(pages::asset)),
         (&["GET"], "/openapi.json", get(health::openapi)),
