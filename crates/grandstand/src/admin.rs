@@ -22,6 +22,8 @@ use grandstand_client::{Endpoint, Fault};
 use serde_json::{Map, Value, json};
 use terminal::{Declined, Terminal};
 
+use crate::plain::plain_lines;
+
 #[derive(clap::Args)]
 #[command(
     after_help = "Exit codes: 0 done, 1 refused by a rule, 2 wrong usage, 3 not allowed or no valid token, 4 no such room or thing, 5 changed meanwhile, 6 not now (try again), 7 the server cannot be reached, 8 the question at the terminal was not answered with yes.\n\nExamples:\n  grandstand admin rooms --order viewers\n  grandstand admin ban derby u17 --for 10m --justification spam\n  grandstand admin audit --action ban --from 2026-05-17T18:00:00.000Z --json"
@@ -337,7 +339,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
                 NotDone::Refused(problem) if args.json && !problem.document.is_null() => {
                     eprintln!("{}", problem.document)
                 }
-                NotDone::Refused(problem) => eprintln!("refused: {}", show::plain_lines(&problem.to_string())),
+                NotDone::Refused(problem) => eprintln!("refused: {}", plain_lines(&problem.to_string())),
                 NotDone::Fault(fault) => eprintln!("error: {}", crate::in_words(&anyhow!("{}", told(fault)))),
             }
             Ok(ExitCode::from(code(not_done)))

@@ -4,10 +4,12 @@
 mod adapt;
 mod admin;
 mod credentials;
+mod plain;
 mod plan;
 mod replay;
 mod serve;
 mod settings;
+mod tail;
 mod token;
 mod trace;
 
@@ -36,6 +38,8 @@ enum Command {
     Serve(serve::Args),
     /// Print a signed token, and nothing else, to stdout.
     Token(token::Args),
+    /// Follow a room in the terminal: comments, scores, gifts. A cut is made good from the cursor.
+    Tail(tail::Args),
     /// Moderate rooms and run the server: everything its API does, with the same audit.
     Admin(admin::Args),
     /// Print or check the server's settings.
@@ -275,6 +279,7 @@ fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Serve(args) => serve::run(&args),
         Command::Token(args) => token::run(&args),
+        Command::Tail(args) => tail::run(&args),
         Command::Admin(args) => admin::run(&args),
         Command::Config { what } => settings::run(&what),
         Command::Adapt(args) => adapt::run(&args),

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::show::{cell, plain, rows, table};
+use super::show::{cell, rows, table};
+use crate::plain::plain;
 
 fn until(value: &Value) -> String {
     if value.is_null() { "for good".to_owned() } else { cell(value) }

@@ -2,15 +2,7 @@
 
 use serde_json::Value;
 
-/// A text on one line: control characters (a terminal's escapes among them) as spaces.
-pub fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-/// The same, line by line.
-pub fn plain_lines(text: &str) -> String {
-    text.lines().map(plain).collect::<Vec<_>>().join("\n")
-}
+use crate::plain::plain;
 
 /// A value in a cell: text as it is, anything else as JSON.
 pub fn cell(value: &Value) -> String {

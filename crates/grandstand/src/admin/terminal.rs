@@ -7,6 +7,7 @@ use grandstand_client::admin::Admin;
 use serde_json::Value;
 
 use super::{Args, Usage, show};
+use crate::plain::plain;
 
 /// Whoever sits at the terminal did not say yes; nothing was done.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +44,7 @@ impl Terminal<'_> {
         if *json || !(asks || *dry_run) {
             return Ok(());
         }
-        effects.iter().for_each(|effect| eprintln!("{}", show::plain(effect)));
+        effects.iter().for_each(|effect| eprintln!("{}", plain(effect)));
         if let Some(room) = room {
             // A room that is made by its first use may not be there yet; who asks is not held up by it.
             let settings = self.admin.room(room).await.unwrap_or_default();

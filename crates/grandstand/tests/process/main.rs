@@ -41,6 +41,7 @@ mod starved;
 mod states;
 mod storm;
 mod support;
+mod tail;
 mod tls;
 mod viewer;
 mod wide;
