@@ -297,6 +297,7 @@ Object.assign(tests, require('./scores.cjs')({ open, check, live, shows, screens
 Object.assign(tests, require('./walls.cjs')({ open, check, live, say, shows, screens, token }));
 Object.assign(tests, require('./frames.cjs')({ open, check, live, say, shows, screens, token, serve }));
 Object.assign(tests, require('./texts.cjs')({ open, check, live, screens }));
+Object.assign(tests, require('./players.cjs')({ open, check, screens, token, binary, modules: process.env.NODE_PATH }));
 
 (async () => {
   fs.mkdirSync(screens, { recursive: true });

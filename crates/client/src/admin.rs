@@ -117,6 +117,19 @@ pub struct AuditAsked {
     pub before: Option<String>,
 }
 
+/// `GET /admin/rooms/{room}/archive`.
+#[derive(Clone, Default, Debug)]
+pub struct ArchiveAsked {
+    /// `bilibili` or `dplayer`.
+    pub format: String,
+    /// Where the recording begins: offsets are from there.
+    pub start: String,
+    pub from: Option<String>,
+    pub to: Option<String>,
+    /// The room may not be shown everywhere, and the caller sees to that.
+    pub blacked_out: bool,
+}
+
 impl Admin {
     /// `http` carries the operator's token.
     pub fn new(http: impl Into<Arc<Http>>) -> Admin {
@@ -412,6 +425,21 @@ impl Admin {
         let reply = self.http.get_into(&target, out).await?;
         answered(&reply)?;
         Ok(reply.header("chain-head").map(str::to_owned))
+    }
+
+    /// The room's comments of a time as danmaku players read them, handed on as it comes. Times are RFC 3339.
+    pub async fn archive(
+        &self,
+        room: &str,
+        asked: &ArchiveAsked,
+        out: &mut (dyn FnMut(&[u8]) -> std::io::Result<()> + Send),
+    ) -> Result<(), NotDone> {
+        let (format, start) = (Some(asked.format.clone()), Some(asked.start.clone()));
+        let include = asked.blacked_out.then(|| "blacked_out".to_owned());
+        let query =
+            [("format", &format), ("start", &start), ("from", &asked.from), ("to", &asked.to), ("include", &include)];
+        let reply = self.http.get_into(&with_query(&path(room, "/archive"), &query), out).await?;
+        answered(&reply)
     }
 
     async fn get(&self, path: &str, query: &[(&str, &Option<String>)]) -> Result<Value, NotDone> {

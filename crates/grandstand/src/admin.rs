@@ -9,20 +9,20 @@ mod site;
 mod terminal;
 
 use std::io::{Read as _, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use clap::{Subcommand, ValueEnum};
-use grandstand_client::admin::{Admin, AuditAsked, NotDone, RoomsAsked};
+use grandstand_client::admin::{Admin, ArchiveAsked, AuditAsked, NotDone, RoomsAsked};
 use grandstand_client::http::Http;
 use grandstand_client::tls::Trust;
 use grandstand_client::{Endpoint, Fault};
 use serde_json::{Map, Value, json};
 use terminal::{Declined, Terminal};
 
-use crate::plain::plain_lines;
+use crate::plain::{plain, plain_lines};
 
 #[derive(clap::Args)]
 #[command(
@@ -32,7 +32,7 @@ pub struct Args {
     /// Address of the server.
     #[arg(long, env = "GRANDSTAND_URL", default_value = "http://127.0.0.1:8080", global = true)]
     url: String,
-    /// An operator's token (role room-mod, region-ops or admin; for `export` admin or backend).
+    /// An operator's token (role room-mod, region-ops or admin; for `export` and `archive` admin or backend).
     #[arg(long, env = "GRANDSTAND_TOKEN", hide_env_values = true, global = true)]
     token: Option<String>,
     /// With https: believe the authorities of this PEM file, and no others, instead of the system's.
@@ -195,6 +195,27 @@ enum What {
         kind: Option<String>,
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
         limit: u32,
+    },
+    /// The room's comments as danmaku players read them: Bilibili's XML or DPlayer's JSON.
+    Archive {
+        room: String,
+        #[arg(long, value_parser = ["bilibili", "dplayer"])]
+        format: String,
+        /// When the recording begins, such as 2026-05-17T20:14:33.122Z: comments are placed from there.
+        #[arg(long)]
+        start: String,
+        /// Comments of this time or later; without it from the start.
+        #[arg(long)]
+        from: Option<String>,
+        /// Comments before this time.
+        #[arg(long)]
+        to: Option<String>,
+        /// The room may not be shown everywhere; you see to that.
+        #[arg(long)]
+        blacked_out: bool,
+        /// Write to this file instead of stdout; it must not be there yet.
+        #[arg(long, short)]
+        output: Option<PathBuf>,
     },
     /// The room's log as JSON Lines.
     Export {
@@ -516,15 +537,21 @@ async fn perform(args: &Args) -> Result<()> {
             }
             terminal.show(&json!({"rows": rows}), show::ledger);
         }
+        What::Archive { room, format, start, from, to, blacked_out, output } => {
+            let asked = ArchiveAsked {
+                format: format.clone(),
+                start: start.clone(),
+                from: from.clone(),
+                to: to.clone(),
+                blacked_out: *blacked_out,
+            };
+            let mut out = sink(output.as_deref())?;
+            admin.archive(room, &asked, &mut |bytes| out.write_all(bytes)).await?;
+            out.flush()?;
+        }
         What::Export { room, from, to, include, output } => {
             let ids = (*from, *to);
-            let mut out: Box<dyn std::io::Write + Send> = match output {
-                None => Box::new(std::io::stdout()),
-                Some(path) => {
-                    let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
-                    Box::new(file.with_context(|| path.display().to_string())?)
-                }
-            };
+            let mut out = sink(output.as_deref())?;
             let head = admin.export(room, ids, &include.join(","), &mut |bytes| out.write_all(bytes)).await?;
             out.flush()?;
             if let Some(head) = head {
@@ -560,7 +587,7 @@ async fn verify(admin: &Admin, as_json: bool) -> Result<()> {
                 broken["epoch"],
                 broken["seq"],
                 broken["event_id"],
-                show::plain(why)
+                plain(why)
             );
         }
         if !as_json {
@@ -586,6 +613,13 @@ async fn erased(admin: &Admin, event_id: &Value) -> Result<()> {
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
+}
+
+/// Stdout, or a new file.
+fn sink(output: Option<&Path>) -> Result<Box<dyn std::io::Write + Send>> {
+    let Some(path) = output else { return Ok(Box::new(std::io::stdout())) };
+    let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
+    Ok(Box::new(file.with_context(|| path.display().to_string())?))
 }
 
 async fn rooms(admin: &Admin, text: Option<String>, by_viewers: bool, limit: usize) -> Result<Vec<Value>> {

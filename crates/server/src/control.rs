@@ -11,6 +11,7 @@
 
 mod access;
 mod answer;
+mod archive;
 mod ask;
 mod audit;
 mod banners;

@@ -585,6 +585,11 @@ pub enum ToReader {
         after: Position,
         reply: oneshot::Sender<Result<ExportPage, ReadRefused>>,
     },
+    Archive {
+        room: RoomId,
+        after: After,
+        reply: oneshot::Sender<Result<ExportPage, ReadRefused>>,
+    },
     Past {
         room: RoomId,
         before: Position,
@@ -604,6 +609,14 @@ pub enum ToReader {
         asked: AuditAsked,
         reply: oneshot::Sender<Result<BackPage<Audited>, ReadRefused>>,
     },
+}
+
+/// Where a reading begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum After {
+    Position(Position),
+    /// With what has this log time or a later one.
+    From(Wall),
 }
 
 /// Which operators' changes are looked for.
@@ -1243,6 +1256,11 @@ impl ShardHandle {
     /// The room's records after `after`, one page.
     pub async fn export(&self, room: RoomId, after: Position) -> Result<ExportPage, ReadRefused> {
         self.ask_reader(|reply| ToReader::Export { room, after, reply }).await
+    }
+
+    /// The room's comments that anybody may still be shown, one page.
+    pub async fn archive(&self, room: RoomId, after: After) -> Result<ExportPage, ReadRefused> {
+        self.ask_reader(|reply| ToReader::Archive { room, after, reply }).await
     }
 
     /// Errors: `Fault` when there is no owner here, or it ended before it answered.

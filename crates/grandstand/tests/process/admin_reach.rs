@@ -81,6 +81,7 @@ const COMMANDS: &[&str] = &[
     "ledger verify",
     "audit --room derby",
     "history derby u1",
+    "archive derby --format bilibili --start 2026-05-17T20:14:33.122Z",
     "export derby --include control",
 ];
 

@@ -6,6 +6,7 @@ mod admin;
 mod admin_moderates;
 mod admin_reach;
 mod admission;
+mod archives;
 mod banners;
 mod bans;
 mod blackout;

@@ -385,7 +385,7 @@ pub(super) fn user_of(ask: &Ask, name: &str) -> Result<Option<UserId>, Problem> 
     ask.query(name)?.map(|text| UserId::parse(text).ok_or_else(wrong)).transpose()
 }
 
-fn time(ask: &Ask, name: &str) -> Result<Option<Wall>, Problem> {
+pub(super) fn time(ask: &Ask, name: &str) -> Result<Option<Wall>, Problem> {
     let rule = "is a time such as 2026-05-17T20:14:33.122Z";
     let wrong = || Problem::new(ErrorCode::BadRequest, format!("{name} {rule}"));
     ask.query(name)?.map(|text| stamp::parse(text).ok_or_else(wrong)).transpose()

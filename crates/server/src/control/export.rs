@@ -127,10 +127,10 @@ pub(super) async fn next_page(
 /// The log could not be read to the end.
 #[derive(Debug, thiserror::Error)]
 #[error("the export broke off")]
-struct BrokeOff;
+pub(super) struct BrokeOff;
 
 /// A body that is written elsewhere.
-struct Pages(mpsc::Receiver<Result<Bytes, BrokeOff>>);
+pub(super) struct Pages(pub(super) mpsc::Receiver<Result<Bytes, BrokeOff>>);
 
 impl HttpBody for Pages {
     type Data = Bytes;

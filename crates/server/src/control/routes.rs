@@ -9,8 +9,8 @@ use grandstand_wire::codes::ErrorCode;
 
 use super::answer::Problem;
 use super::{
-    Control, access, audit, banners, comments, demo, entry, export, gateways, gifts, health, held, ledger, likes,
-    matches, moderation, overview, pages, provider_keys, reports, rooms, scores, site_bans, snapshot, users,
+    Control, access, archive, audit, banners, comments, demo, entry, export, gateways, gifts, health, held, ledger,
+    likes, matches, moderation, overview, pages, provider_keys, reports, rooms, scores, site_bans, snapshot, users,
 };
 
 /// What the router holds: the role, which holds the router.
@@ -62,6 +62,7 @@ fn routes() -> Vec<Route> {
         (&["GET"], "/admin/rooms", get(overview::list)),
         (&["GET", "PUT"], "/admin/rooms/{room}", get(rooms::get).put(rooms::put)),
         (&["GET"], "/admin/rooms/{room}/export", get(export::get)),
+        (&["GET"], "/admin/rooms/{room}/archive", get(archive::get)),
         (&["GET"], "/admin/rooms/{room}/gifts", get(gifts::account)),
         (&["GET"], "/admin/rooms/{room}/history", get(audit::history)),
         (&["GET"], "/admin/rooms/{room}/ledger", get(ledger::room)),

@@ -20,7 +20,7 @@ use grandstand_store::log::{LogReader, PAGE_ROWS_MAX, PAGE_TIME_MAX};
 use crate::clock;
 use crate::failpoint;
 use crate::link::{
-    AuditAsked, Audited, BackPage, ExportPage, Fetch, JobBox, Page, Past, Piece, Read, ReadRefused, Resumed,
+    After, AuditAsked, Audited, BackPage, ExportPage, Fetch, JobBox, Page, Past, Piece, Read, ReadRefused, Resumed,
     ShardStatus, ToReader, ToWorker, WorkerId, Workers,
 };
 use crate::shard::changes::{self, CHANGES_MAX, Part};
@@ -79,6 +79,9 @@ impl Reader {
             }
             ToReader::Export { room, after, reply } => {
                 let _ = reply.send(self.export(&room, after));
+            }
+            ToReader::Archive { room, after, reply } => {
+                let _ = reply.send(self.archive(&room, after));
             }
             ToReader::Past { room, before, reply } => {
                 let _ = reply.send(self.all_past(&room, before));
@@ -294,6 +297,26 @@ impl Reader {
         page.records.retain(|record| record.event_id().position() <= head);
         let link = self.log.link(head).map_err(fault)?;
         Ok(ExportPage { records: page.records, upto: page.upto.min(head), head, link })
+    }
+
+    /// The room's comments as anybody may still be shown them: nothing that was taken back, that waits or that its author alone is shown.
+    fn archive(&mut self, room: &RoomId, after: After) -> Result<ExportPage, ReadRefused> {
+        let head = self.moment(room)?.head;
+        let after = match after {
+            After::Position(after) => after,
+            After::From(ts) => self.log.before_ts(ts).map_err(fault)?,
+        };
+        if after >= head {
+            return Ok(ExportPage { records: Vec::new(), upto: after, head, link: None });
+        }
+        self.status.add_read(Read::Export);
+        let mut page = self.log.room_page(room, after, PAGE_ROWS_MAX).map_err(fault)?;
+        page.records.retain(|record| {
+            let is_shown = matches!(&record.body, Body::Comment(comment) if !comment.shadowed);
+            is_shown && record.audience == Audience::Everyone && record.event_id().position() <= head
+        });
+        self.facts.without_retracted(room, &mut page.records);
+        Ok(ExportPage { records: page.records, upto: page.upto.min(head), head, link: None })
     }
 
     /// Everything the log holds of the room before `before`, one page of the newest, newest first.
