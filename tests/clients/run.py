@@ -1,4 +1,4 @@
-"""Clients nobody here wrote, against the real binary: PyPI websockets and httpx-sse, npm ws and eventsource, curl -N; IRC clients."""
+"""Clients nobody here wrote, against the real binary: PyPI websockets and httpx-sse, npm ws and eventsource, curl -N; IRC clients, standardwebhooks."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from httpx_sse import aconnect_sse
 
 from irc_clients import IRC_TESTS
 from server import Server
+from webhook_clients import WEBHOOK_TESTS
 
 HERE = Path(__file__).parent
 LIMIT = 30.0  # seconds any single wait may take before the test fails
@@ -415,6 +416,7 @@ async def main(binary: str) -> int:
         clients_of_http2_share_one_connection,
         node_clients,
         *IRC_TESTS,
+        *WEBHOOK_TESTS,
     ]
     failed = 0
     with Server(binary) as server:

@@ -5,6 +5,7 @@
 
 mod moderation;
 mod site;
+mod webhooks;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use crate::http::{Http, Patience, Reply};
 use crate::{Fault, segment};
 pub use moderation::Ban;
 pub use site::Whose;
+pub use webhooks::WebhookAsked;
 
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]

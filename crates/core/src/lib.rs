@@ -39,3 +39,4 @@ pub mod text;
 pub mod time;
 pub mod viewer;
 pub mod watch;
+pub mod webhooks;

@@ -7,6 +7,7 @@ mod providers;
 mod show;
 mod site;
 mod terminal;
+mod webhooks;
 
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -90,6 +91,11 @@ enum What {
     Moderate(moderate::What),
     #[command(flatten)]
     Site(site::What),
+    /// Receivers of your own that are told what happens: scores, gifts, banners, moderation.
+    Webhook {
+        #[command(subcommand)]
+        what: webhooks::What,
+    },
     /// Notices to the whole site.
     Banner {
         #[command(subcommand)]
@@ -154,7 +160,8 @@ enum What {
         #[arg(long)]
         operator: Option<String>,
         /// ban, "shadow ban", unban, retract, pin, unpin, "slow mode", state, "put room", "held: approve", "held: deny", "site ban", "site unban",
-        /// revoke, "revoke end", "auth outage", "auth outage end", "provider key", "provider key end", admission, drain, shedding, banner, "banner end".
+        /// revoke, "revoke end", "auth outage", "auth outage end", "provider key", "provider key end", admission, drain, shedding, banner,
+        /// "banner end", webhook, "webhook change", "webhook end".
         #[arg(long)]
         action: Option<String>,
         /// At this time or later, such as 2026-05-17T20:14:33.122Z.
@@ -426,6 +433,7 @@ async fn perform(args: &Args) -> Result<()> {
         What::State { room, state } => done(&format!("{room} is {state}"), &admin.state(room, state, why()?).await?),
         What::Moderate(what) => moderate::perform(what, &terminal).await?,
         What::Site(what) => site::perform(what, &terminal).await?,
+        What::Webhook { what } => webhooks::perform(what, &terminal).await?,
         What::Banner { what: BannerWhat::List } => {
             terminal.show(&admin.banners().await?, show::banners);
         }

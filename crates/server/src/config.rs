@@ -193,8 +193,19 @@ pub struct Config {
     pub providers: Vec<ProviderKey>,
     /// Word lists and links of the built-in classifier.
     pub moderation: moderation::Source,
+    /// Where outgoing webhooks may go, and when a receiver is given up.
+    pub webhooks: Webhooks,
     pub log_format: LogFormat,
     pub log_filter: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Webhooks {
+    /// Networks that are not public and may be posted to all the same.
+    pub allow: Vec<Network>,
+    /// Whose certificates are believed; `None`: the system's.
+    pub ca_file: Option<PathBuf>,
+    pub give_up: Duration,
 }
 
 /// What a key takes, for reading text and for the reference.
@@ -502,6 +513,24 @@ const KEYS: &[Key] = &[
     ),
     key("moderation.http_timeout_ms", Takes::Number, "1000", "After so long it has given no verdict; 10 to 10000."),
     key("moderation.http_concurrency", Takes::Number, "32", "Questions that it is asked at a time; 1 to 1024."),
+    key(
+        "webhooks.allow",
+        Takes::List,
+        "[]",
+        "Networks that outgoing webhooks may go to though they are not public (10.0.0.0/8); plain http goes to these alone.",
+    ),
+    key(
+        "webhooks.ca_file",
+        Takes::Text,
+        "",
+        "PEM file of the authorities that are believed of webhooks' receivers; without it the system's.",
+    ),
+    key(
+        "webhooks.give_up_seconds",
+        Takes::Number,
+        "259200",
+        "After so long without a delivery a receiver is disabled, and an event that alone fails is passed over; 1 to 1209600.",
+    ),
     key("log.format", Takes::OneOf(&["full", "compact"]), "\"full\"", "Form of the log lines on stderr."),
     key("log.filter", Takes::Text, "\"info\"", "What is logged: a level, or levels by module."),
 ];
@@ -721,6 +750,7 @@ impl Reader {
             keys: Vec::new(),
             providers: Vec::new(),
             moderation: self.moderation(),
+            webhooks: self.webhooks(),
             log_format: if self.text("log.format").as_deref() == Some("compact") {
                 LogFormat::Compact
             } else {
@@ -952,6 +982,18 @@ impl Reader {
             return None;
         }
         Some((files, clients))
+    }
+
+    fn webhooks(&mut self) -> Webhooks {
+        let ca_file = self.text("webhooks.ca_file").filter(|p| !p.is_empty()).map(|p| self.base.join(p));
+        if let Some(Err(why)) = ca_file.as_deref().map(|path| fetch::roots(Some(path))) {
+            self.fault("webhooks.ca_file", &why.to_string());
+        }
+        Webhooks {
+            allow: self.each("webhooks.allow", "is not a network such as 10.0.0.0/8", Network::parse),
+            ca_file,
+            give_up: Duration::from_secs(self.number("webhooks.give_up_seconds", 1, 1_209_600)),
+        }
     }
 
     fn jwks(&mut self) -> Option<key_set::Source> {

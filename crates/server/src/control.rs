@@ -43,6 +43,7 @@ mod signature;
 mod site_bans;
 mod snapshot;
 mod users;
+mod webhooks;
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -118,6 +119,7 @@ pub struct Control {
     /// Held while `audit.jsonl` is written to.
     audit: Mutex<()>,
     demo: demo::Slot,
+    webhooks: webhooks::Webhooks,
     /// What the pages may load and reach.
     policies: pages::Policies,
     /// Answers by the hundreds digit of their status, from 1xx.
@@ -137,6 +139,7 @@ impl Control {
             router: routes::router(weak.clone()),
             policies: pages::Policies::new(&deps.config.endpoints, &deps.config.embedders),
             feeds: feeds::Feeds::new(deps.config.feeds),
+            webhooks: webhooks::Webhooks::read(&deps.config.data, &deps.config.webhooks),
             deps,
             snapshots: snapshot::Cache::default(),
             known: facts::Known::default(),
@@ -278,6 +281,8 @@ pub fn start(
             }
             // It ends with the runtime; a look that fails is followed by the next.
             tokio::spawn(feeds::watch(Arc::downgrade(&control)));
+            // The same.
+            tokio::spawn(webhooks::run(Arc::downgrade(&control)));
             serve(control, requests, stopped).await;
         });
     })?;

@@ -590,6 +590,11 @@ pub enum ToReader {
         after: After,
         reply: oneshot::Sender<Result<ExportPage, ReadRefused>>,
     },
+    /// The whole log, without what users say.
+    Scan {
+        after: Position,
+        reply: oneshot::Sender<Result<ExportPage, ReadRefused>>,
+    },
     Past {
         room: RoomId,
         before: Position,
@@ -1261,6 +1266,11 @@ impl ShardHandle {
     /// The room's comments that anybody may still be shown, one page.
     pub async fn archive(&self, room: RoomId, after: After) -> Result<ExportPage, ReadRefused> {
         self.ask_reader(|reply| ToReader::Archive { room, after, reply }).await
+    }
+
+    /// One page of the whole log after `after`, without comments.
+    pub async fn scan(&self, after: Position) -> Result<ExportPage, ReadRefused> {
+        self.ask_reader(|reply| ToReader::Scan { after, reply }).await
     }
 
     /// Errors: `Fault` when there is no owner here, or it ended before it answered.

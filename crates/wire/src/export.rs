@@ -102,6 +102,16 @@ pub fn write_line(record: &Record, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
+/// Appends what a receiver of outgoing webhooks is told of a record: `{type, timestamp, data}`, `data` being its line. Source: Standard Webhooks,
+/// payload structure.
+pub fn write_webhook(record: &Record, out: &mut Vec<u8>) {
+    let mut line = Vec::with_capacity(512);
+    write_line(record, &mut line);
+    let line = std::str::from_utf8(&line).expect("a line is text").trim_end();
+    let mut body = Writer::object(out);
+    body.text("type", kind(record).0).time("timestamp", record.ts).raw("data", line).end();
+}
+
 fn control_members(body: &Body, line: &mut Writer<'_>) {
     match body {
         Body::Score(score) => {

@@ -45,4 +45,5 @@ mod support;
 mod tail;
 mod tls;
 mod viewer;
+mod webhooks;
 mod wide;

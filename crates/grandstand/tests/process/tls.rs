@@ -22,13 +22,13 @@ use crate::viewer::{RUNGS, Rung, Viewer, ids};
 /// How many handshakes cost a signature.
 const FULL: &str = "grandstand_gateway_tls_handshakes_total{session=\"full\"}";
 
-struct Pair {
-    certificate: PathBuf,
-    key: PathBuf,
+pub struct Pair {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
 }
 
 /// A certificate for localhost that vouches for itself, with its key.
-fn self_signed(folder: &Path, name: &str) -> Pair {
+pub fn self_signed(folder: &Path, name: &str) -> Pair {
     let pair = Pair { certificate: folder.join(format!("{name}.pem")), key: folder.join(format!("{name}.key")) };
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30"])

@@ -48,6 +48,31 @@ impl Url {
 
     /// Errors: `None` when it breaks [`Url::RULE`].
     pub fn parse(text: &str) -> Option<Url> {
+        let url = Url::parse_any(text)?;
+        let is_loopback = url.host.parse::<IpAddr>().map_or(url.host == "localhost", |ip| ip.is_loopback());
+        (url.secure || is_loopback).then_some(url)
+    }
+
+    pub fn is_secure(&self) -> bool {
+        self.secure
+    }
+
+    /// A name or an address, without brackets.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Path and query.
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// The same with plain HTTP to anywhere, for who judges the addresses that it leads to.
+    pub fn parse_any(text: &str) -> Option<Url> {
         let (scheme, rest) = text.split_once("://")?;
         let secure = match scheme {
             "https" => true,
@@ -67,8 +92,7 @@ impl Url {
         };
         let default = if secure { 443 } else { 80 };
         let port = port.map_or(Some(default), |port| port.parse().ok())?;
-        let is_loopback = host.parse::<IpAddr>().map_or(host == "localhost", |ip| ip.is_loopback());
-        if host.is_empty() || port == 0 || !secure && !is_loopback || ServerName::try_from(host).is_err() {
+        if host.is_empty() || port == 0 || ServerName::try_from(host).is_err() {
             return None;
         }
         let target = if target.is_empty() { "/" } else { target };

@@ -14,7 +14,7 @@ use grandstand_core::regions::{Region, is_blacked_out};
 
 use super::{Denied, Identity, may_configure, may_export, may_moderate};
 
-/// See the module. Nothing but [`may_view`] and [`may_review`] makes one.
+/// See the module. Nothing but [`may_view`], [`may_review`] and [`of_operators_book`] makes one.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a permit is for giving something away"]
 pub struct Permit(());
@@ -36,6 +36,12 @@ pub fn may_view(
         return Err(Denied::Blackout);
     }
     Ok(Permit(()))
+}
+
+/// Leave to tell a receiver of outgoing webhooks: it stands in the book that operators alone write into, after they were asked for their role
+/// there, and tells a program of theirs, which is nowhere.
+pub fn of_operators_book() -> Permit {
+    Permit(())
 }
 
 /// Whether somebody may read what is kept of the room for those who look after it: its moderators and who may export it; of the whole

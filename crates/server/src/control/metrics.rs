@@ -29,6 +29,7 @@ pub fn text(control: &Control) -> String {
     shard(control, &mut page);
     moderation(control, &mut page);
     scores(control, &mut page);
+    webhooks(control, &mut page);
     checkpoints(control, &mut page);
     link(control, &mut page);
     sockets(control, &mut page);
@@ -83,6 +84,51 @@ fn scores(control: &Control, page: &mut Page) {
             "events",
             "Score events that were shown as the newest and were not the highest revision. Anything but 0 is a page.",
             control.deps.shard.status().not_highest(),
+        ),
+    ] {
+        page.one(name, kind, unit, help, n);
+    }
+}
+
+fn webhooks(control: &Control, page: &mut Page) {
+    let [delivered, failed, passed_over, given_up] = control.webhooks.counts();
+    let (states, longest) = control.webhooks.states(clock::wall());
+    let name = "grandstand_webhook_posts_total";
+    page.family(
+        name,
+        COUNTER,
+        "posts",
+        "Events posted to receivers of webhooks by whether they were taken; what was not is posted again.",
+    );
+    for (result, n) in [("delivered", delivered), ("failed", failed)] {
+        page.line(name, &[("result", result)], n);
+    }
+    let name = "grandstand_webhook_receivers";
+    page.family(name, GAUGE, "receivers", "Receivers of webhooks: told, failing, disabled.");
+    for (state, n) in ["told", "failing", "disabled"].into_iter().zip(states) {
+        page.line(name, &[("state", state)], n);
+    }
+    for (name, kind, unit, help, n) in [
+        (
+            "grandstand_webhook_passed_over_total",
+            COUNTER,
+            "events",
+            "Events that a receiver never took while it took others. Anything but 0 is to be looked at.",
+            passed_over,
+        ),
+        (
+            "grandstand_webhook_given_up_total",
+            COUNTER,
+            "receivers",
+            "Receivers that were disabled because nothing was delivered for too long, or because they said that they are gone.",
+            given_up,
+        ),
+        (
+            "grandstand_webhook_failing_seconds",
+            GAUGE,
+            "seconds",
+            "For how long the receiver that fails longest has taken nothing.",
+            longest,
         ),
     ] {
         page.one(name, kind, unit, help, n);

@@ -11,6 +11,7 @@ use super::answer::Problem;
 use super::{
     Control, access, archive, audit, banners, comments, demo, entry, export, gateways, gifts, health, held, ledger,
     likes, matches, moderation, overview, pages, provider_keys, reports, rooms, scores, site_bans, snapshot, users,
+    webhooks,
 };
 
 /// What the router holds: the role, which holds the router.
@@ -71,6 +72,8 @@ fn routes() -> Vec<Route> {
         (&["GET"], "/admin/gateways", get(gateways::list)),
         (&["GET", "POST"], "/admin/banners", get(banners::list).post(banners::post)),
         (&["DELETE"], "/admin/banners/{banner}", delete(banners::delete)),
+        (&["GET", "POST"], "/admin/webhooks", get(webhooks::list).post(webhooks::put_up)),
+        (&["DELETE", "PUT"], "/admin/webhooks/{webhook}", put(webhooks::change).delete(webhooks::delete)),
         (&["GET"], "/admin/access", get(access::get)),
         (&["POST", "DELETE"], "/admin/access/revocations", post(access::revoke).delete(access::restore)),
         (&["PUT", "DELETE"], "/admin/access/outage", put(access::declare).delete(access::end_outage)),

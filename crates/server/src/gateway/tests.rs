@@ -342,7 +342,12 @@ fn read(log: &Mutex<Log>, workers: &Workers, job: ToReader) {
             let answer = log.fails.map_or(Ok(Past { pieces, after }), Err);
             workers.send(worker, ToWorker::Past { room, request, answer }).ok().unwrap();
         }
-        ToReader::Older { .. } | ToReader::Export { .. } | ToReader::Past { .. } | ToReader::Audit { .. } => {}
+        ToReader::Older { .. }
+        | ToReader::Export { .. }
+        | ToReader::Archive { .. }
+        | ToReader::Scan { .. }
+        | ToReader::Past { .. }
+        | ToReader::Audit { .. } => {}
         ToReader::Verify { .. } | ToReader::Link { .. } => {}
     }
 }

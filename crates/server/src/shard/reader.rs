@@ -83,6 +83,9 @@ impl Reader {
             ToReader::Archive { room, after, reply } => {
                 let _ = reply.send(self.archive(&room, after));
             }
+            ToReader::Scan { after, reply } => {
+                let _ = reply.send(self.scan(after));
+            }
             ToReader::Past { room, before, reply } => {
                 let _ = reply.send(self.all_past(&room, before));
             }
@@ -317,6 +320,23 @@ impl Reader {
         });
         self.facts.without_retracted(room, &mut page.records);
         Ok(ExportPage { records: page.records, upto: page.upto.min(head), head, link: None })
+    }
+
+    /// One page of the log, without what users say and what says nothing.
+    fn scan(&mut self, after: Position) -> Result<ExportPage, ReadRefused> {
+        let head = self.facts.head();
+        if after >= head {
+            return Ok(ExportPage { records: Vec::new(), upto: after, head, link: None });
+        }
+        self.status.add_read(Read::Export);
+        let mut records = self.log.scan(after, PAGE_ROWS_MAX).map_err(fault)?;
+        let upto = records.last().map_or(head, |last| last.event_id().position().min(head));
+        records.retain(|record| {
+            let says_nothing =
+                matches!(record.body, Body::Comment(_) | Body::Erased | Body::EpochStart | Body::Tally(_));
+            !says_nothing && record.event_id().position() <= head
+        });
+        Ok(ExportPage { records, upto, head, link: None })
     }
 
     /// Everything the log holds of the room before `before`, one page of the newest, newest first.
