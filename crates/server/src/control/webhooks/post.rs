@@ -211,10 +211,11 @@ fn is_public_v6(ip: Ipv6Addr) -> bool {
     }
     // 2000::/3 is all that is given out; in it are Teredo and its neighbours (2001::/23), documentation and 6to4.
     let given_out = s[0] & 0xe000 == 0x2000;
-    let special = s[0] == 0x2001 && s[1] < 0x200
-        || s[0] == 0x2001 && s[1] == 0xdb8
-        || s[0] == 0x2002
-        || s[0] == 0x3fff && s[1] < 0x1000;
+    let special = match s[0] {
+        0x2001 => s[1] < 0x200 || s[1] == 0xdb8,
+        0x3fff => s[1] < 0x1000,
+        first => first == 0x2002,
+    };
     given_out && !special
 }
 

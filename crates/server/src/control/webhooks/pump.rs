@@ -35,10 +35,13 @@ const TRACK_PAGES: usize = 4;
 /// A receiver that says this does not want to be told any more.
 const GONE: u16 = 410;
 
+/// Events of a track with their places, and up to where that is all of them.
+type Found = (Vec<(Position, Arc<Record>)>, Position);
+
 /// What came of one piece of work.
 enum Done {
     Sent { id: String, track: Track, kind: &'static str, event: u64, outcome: Result<(), Failure> },
-    Read { id: String, track: Track, found: Option<(Vec<(Position, Arc<Record>)>, Position)> },
+    Read { id: String, track: Track, found: Option<Found> },
 }
 
 /// Runs for as long as the role is there.
@@ -233,7 +236,7 @@ async fn read_track(
     after: Position,
     upto: Position,
     filter: &Filter,
-) -> Option<(Vec<(Position, Arc<Record>)>, Position)> {
+) -> Option<Found> {
     let (mut found, mut at) = (Vec::new(), after);
     for _ in 0..TRACK_PAGES {
         let page = match track {
