@@ -56,8 +56,11 @@ const CONSOLE: &[u8] = include_bytes!("../../../../web/pages/console.html");
 const EMBED: &[u8] = include_bytes!("../../../../web/pages/embed.html");
 const OVERLAY: &[u8] = include_bytes!("../../../../web/pages/overlay.html");
 
+/// Whether a value keeps to its parameter's rule.
+type Holds = fn(&str) -> bool;
+
 /// Name and rule of each parameter of the overlay. What is left out has its default in the page.
-const OVERLAY_PARAMETERS: [(&str, &str, fn(&str) -> bool); 3] = [
+const OVERLAY_PARAMETERS: [(&str, &str, Holds); 3] = [
     ("theme", "is one of dark, light, plain", |v| matches!(v, "dark" | "light" | "plain")),
     ("max", "is a number of lines from 1 to 100", |v| number(v).is_some_and(|n| (1..=100).contains(&n))),
     ("fade", "is a number of seconds from 0 to 3600, 0 being never", |v| number(v).is_some_and(|n| n <= 3600)),
