@@ -9,6 +9,7 @@ use clap::Subcommand;
 
 use super::show;
 use super::terminal::Terminal;
+use crate::plain::plain;
 
 #[derive(Subcommand)]
 pub enum What {
@@ -60,7 +61,7 @@ pub async fn perform(what: Option<&What>, terminal: &Terminal<'_>) -> Result<()>
             terminal.done(&named, &answer);
             if let Some(secret) = answer["key"].as_str().filter(|_| !terminal.args.json) {
                 eprintln!("Its secret, which is told at no other time:");
-                println!("{}", show::plain(secret));
+                println!("{}", plain(secret));
             }
         }
         Some(KeysWhat::Remove { kid }) => {
