@@ -163,9 +163,6 @@ async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &[u8
     stream.flush().await?;
     let mut input = Vec::with_capacity(1_024);
     loop {
-        if stream.read_buf(&mut input).await? == 0 {
-            return Err(Failure::Socket(io::ErrorKind::UnexpectedEof.into()));
-        }
         let mut headers = [httparse::EMPTY_HEADER; 64];
         let mut head = httparse::Response::new(&mut headers);
         match head.parse(&input).map_err(|_| Failure::Answer)? {
@@ -173,6 +170,9 @@ async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &[u8
             httparse::Status::Complete(used) if head.code.is_some_and(|code| code < 200) => drop(input.drain(..used)),
             httparse::Status::Complete(_) => return head.code.ok_or(Failure::Answer),
             httparse::Status::Partial if input.len() > HEAD_BYTES_MAX => return Err(Failure::Answer),
+            httparse::Status::Partial if stream.read_buf(&mut input).await? == 0 => {
+                return Err(Failure::Socket(io::ErrorKind::UnexpectedEof.into()));
+            }
             httparse::Status::Partial => {}
         }
     }
