@@ -15,7 +15,8 @@ pub enum What {
     /// Puts one up: it is told of what happens from now on. Prints its secret, which nobody is told again.
     Put {
         /// https://host[:port]/path
-        url: String,
+        #[arg(value_name = "URL")]
+        receiver: String,
         /// Room ids, or beginnings of some with *; without it all, and what is of the whole site.
         #[arg(long, value_delimiter = ',', value_name = "PATTERN")]
         rooms: Vec<String>,
@@ -27,8 +28,9 @@ pub enum What {
     /// Changes one; what is not said stays.
     Change {
         id: String,
-        #[arg(long)]
-        url: Option<String>,
+        /// Where it is told from now on; `--url` is the server's.
+        #[arg(long, value_name = "URL")]
+        receiver: Option<String>,
         #[arg(long, value_delimiter = ',', value_name = "PATTERN")]
         rooms: Vec<String>,
         /// Every room, and what is of the whole site.
@@ -55,9 +57,9 @@ pub async fn perform(what: &What, terminal: &Terminal<'_>) -> Result<()> {
     let admin = terminal.admin;
     match what {
         What::List => terminal.show(&admin.webhooks().await?, list),
-        What::Put { url, rooms, events } => {
+        What::Put { receiver, rooms, events } => {
             let asked = WebhookAsked {
-                url: Some(url.clone()),
+                url: Some(receiver.clone()),
                 rooms: named(rooms, false),
                 events: named(events, false),
                 ..WebhookAsked::default()
@@ -65,9 +67,9 @@ pub async fn perform(what: &What, terminal: &Terminal<'_>) -> Result<()> {
             let answer = admin.put_up_webhook(&asked, terminal.why()?).await?;
             done(terminal, "the receiver is told from now on", &answer);
         }
-        What::Change { id, url, rooms, all_rooms, events, all_events, enable, disable, new_secret } => {
+        What::Change { id, receiver, rooms, all_rooms, events, all_events, enable, disable, new_secret } => {
             let asked = WebhookAsked {
-                url: url.clone(),
+                url: receiver.clone(),
                 rooms: named(rooms, *all_rooms),
                 events: named(events, *all_events),
                 enabled: (*enable || *disable).then_some(*enable),

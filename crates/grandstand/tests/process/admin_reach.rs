@@ -62,7 +62,7 @@ const COMMANDS: &[&str] = &[
     "banner end 7",
     "webhook list",
     "webhook put https://hooks.example.com/x --rooms match:* --events score_event,gift",
-    "webhook change wh-0123456789ab --url https://hooks.example.com/y --rooms derby --all-events --enable --new-secret",
+    "webhook change wh-0123456789ab --receiver https://hooks.example.com/y --rooms derby --all-events --enable --new-secret",
     "webhook end wh-0123456789ab",
     "gateways",
     "providers",
