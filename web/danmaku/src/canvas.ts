@@ -168,6 +168,12 @@ export class CanvasDrawer implements Drawer {
     context.lineJoin = 'round';
     context.font = removed === null ? this.#font : `italic ${this.#font}`;
     const middle = laneHeight / 2;
+    // What stands is read, though others fly behind it.
+    const stands = placed.layer !== 'road' && (removed !== null || what.kind === 'say');
+    if (stands) {
+      context.fillStyle = style.standing;
+      context.fillRect(0, 0, placed.width, laneHeight);
+    }
     if (removed !== null) {
       const text = fitted(placeholder(removed), placed.width - 2 * PAD, this.#measure);
       this.#write(context, text, directionOf(text), placed.width, middle, style.removed, style.edge);

@@ -59,11 +59,13 @@ export interface Style {
   readonly paid: string;
   readonly paidInk: string;
   readonly removed: string;
+  /** Behind a comment that stands. */
+  readonly standing: string;
 }
 
 export const STYLE: Style = {
   family: 'system-ui, -apple-system, "Segoe UI", "Noto Sans", "Noto Sans CJK SC", "Noto Color Emoji", sans-serif',
-  size: 22, colour: '#fff', edge: '#000c', own: '#3ecf9a', paid: '#ffbf69', paidInk: '#241500', removed: '#d5dbd8',
+  size: 22, colour: '#fff', edge: '#000c', own: '#3ecf9a', paid: '#ffbf69', paidInk: '#241500', removed: '#d5dbd8', standing: '#0a1712e6',
 };
 
 /** Characters of a comment that fly; all of it stands elsewhere. */

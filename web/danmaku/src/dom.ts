@@ -43,11 +43,13 @@ export class DomDrawer implements Drawer {
     const { style, gifts, placeholder, still } = this.#look;
     const { what, removed } = placed;
     element.replaceChildren();
+    // What stands is read, though others fly behind it.
+    const standing = placed.layer === 'road' ? 'none' : style.standing;
     // A text's own direction, on a wall that runs one way.
     element.dir = 'auto';
     if (removed !== null) {
       element.className = 'danmaku-entry danmaku-removed';
-      Object.assign(element.style, { color: style.removed, fontStyle: 'italic', background: 'none', outline: 'none', textShadow: edges(style.edge) });
+      Object.assign(element.style, { color: style.removed, fontStyle: 'italic', background: standing, outline: 'none', textShadow: edges(style.edge) });
       element.textContent = fitted(placeholder(removed), placed.width - 2 * PAD, (text) => this.#measure(text));
     } else if (what.kind === 'gift') {
       element.className = 'danmaku-entry danmaku-gift';
@@ -57,7 +59,7 @@ export class DomDrawer implements Drawer {
       element.textContent = textOf(what);
     } else {
       element.className = what.own ? 'danmaku-entry danmaku-comment danmaku-own' : 'danmaku-entry danmaku-comment';
-      Object.assign(element.style, { color: what.colour ?? style.colour, textShadow: edges(style.edge) });
+      Object.assign(element.style, { color: what.colour ?? style.colour, background: standing, textShadow: edges(style.edge) });
       if (what.own) Object.assign(element.style, { outline: `2px solid ${style.own}`, outlineOffset: '-3px', borderRadius: '6px' });
       element.textContent = what.text;
     }
