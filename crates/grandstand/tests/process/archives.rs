@@ -84,7 +84,7 @@ fn admin(server: &Server, token: &str, path: &str, body: &Value) -> Answer {
 
 #[test]
 fn an_archive_holds_what_anybody_may_still_be_shown_and_nobodys_name() {
-    let server = Server::start(&[], &[]);
+    let server = Server::start(&["--set", "region.header=x-where", "--set", "trusted_proxies=127.0.0.0/8"], &[]);
     let (token, chief) = (server.token("ann", &["backend"]), server.token("op", &["admin"]));
     let first = server.published("derby", &token, "k0", "kick-off & <b>go</b> \"'\n]]>");
     let say = |user: &str, key: &str, text: &str| {

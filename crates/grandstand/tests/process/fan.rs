@@ -70,6 +70,10 @@ impl Fans {
                 panic!("{what}: not within {LIMIT:?}; the publisher was last told {refused:?}; {tails:#?}")
             };
             self.take(said);
+            // What is waited for may take its time to ask: all that was said by then is heard before it is asked again.
+            while let Ok(said) = self.said.try_recv() {
+                self.take(said);
+            }
         }
     }
 

@@ -209,8 +209,10 @@ fn on_a_terminal_the_score_stands_on_the_first_line_and_the_terminal_is_given_ba
         assert!(text.contains("m1 2–1 78'"), "{text:?}");
         let author = lines.iter().find(|line| line.contains("first words")).expect("it is there");
         assert_eq!(author.contains("\u{1b}[2m"), !no_color, "{author:?}");
-        // `script` hands its end on to the command.
-        signal(tail.child.id(), "TERM");
+        // The command itself: `script` goes when it does, and writes what it said last.
+        let script = tail.child.id();
+        let children = std::fs::read_to_string(format!("/proc/{script}/task/{script}/children")).expect("it runs");
+        signal(children.trim().parse().expect("one child"), "TERM");
         let end = Instant::now() + Duration::from_secs(10);
         while tail.child.try_wait().expect("it can be waited for").is_none() {
             assert!(Instant::now() < end, "it ends when it is told to");
