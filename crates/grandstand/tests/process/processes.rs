@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::support::{Http, LIMIT, Server, signal};
+use crate::support::{Http, LIMIT, Server, signal, until};
 use crate::viewer::{RUNGS, Rung, Viewer, ids};
 
 fn open(server: &Server, rung: Rung, room: &str, cursor: Option<&str>, token: Option<&str>) -> Viewer {
@@ -49,8 +49,18 @@ pub fn child(server: &Server, share: &str) -> u32 {
     children.split_whitespace().find(is).and_then(|pid| pid.parse().ok()).unwrap_or_else(|| panic!("no {share}"))
 }
 
+/// Kills a process and waits until it has let go of its sockets: who came to its port meanwhile is reset by the kernel.
 pub fn kill(pid: u32) {
     signal(pid, "KILL");
+    until("it is dead", || is_dead(pid));
+}
+
+/// Whether only its entry in the table is left. Source: Linux, proc_pid_stat(5).
+fn is_dead(pid: u32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
+    let is_zombie = stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'));
+    // Its first thread may be gone before the others, which hold its files as well.
+    is_zombie && std::fs::read_dir(format!("/proc/{pid}/task")).map_or(true, |threads| threads.count() <= 1)
 }
 
 pub fn metric(server: &Server, name: &str) -> u64 {
