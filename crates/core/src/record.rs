@@ -95,6 +95,14 @@ impl Record {
         matches!(self.body, Body::Erased) && self.lane() == Some(Lane::Priority)
     }
 
+    /// Whom it erases, while it says so.
+    pub fn erases(&self) -> Option<&UserId> {
+        match &self.body {
+            Body::EraseUser(user) => Some(user),
+            _ => None,
+        }
+    }
+
     /// Whether this user said, gave or reported it: the header's user is such a one, and not an operator.
     pub fn is_of(&self, user: &UserId) -> bool {
         self.user.as_ref() == Some(user)

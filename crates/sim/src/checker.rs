@@ -167,7 +167,7 @@ fn check_log(log: &Log<'_>, clocks_jump: bool, found: &mut Violations) {
         bans.judge(record, found);
         bans.take(record);
         asks.take(record, found);
-        if let Body::EraseUser(user) = &record.body {
+        if let Some(user) = record.erases() {
             // What the user says from here on is another's.
             keys.retain(|(_, of, _)| *of != user);
             spoke.retain(|(_, of), _| *of != user);

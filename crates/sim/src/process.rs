@@ -353,10 +353,7 @@ impl Process {
         whole.append(&mut page);
         let view = self.owner.room(room);
         // Of who was erased nothing is left in the log that a page could show.
-        let erases = self.log.iter().filter_map(|record| match &record.body {
-            Body::EraseUser(user) => Some((user, record.event_id())),
-            _ => None,
-        });
+        let erases = self.log.iter().filter_map(|record| Some((record.erases()?, record.event_id())));
         let erases: Vec<(&UserId, EventId)> = erases.collect();
         let is_erased = |record: &Record| {
             is_public_comment(record) && erases.iter().any(|(user, by)| record.event_id() < *by && record.is_of(user))
@@ -434,7 +431,7 @@ fn left_of<'a>(known: impl Iterator<Item = &'a Arc<Record>> + Clone, rng: &mut R
     let mut ids: Vec<EventId> = Vec::new();
     for record in known.clone() {
         ids.push(record.event_id());
-        if let Body::EraseUser(user) = &record.body {
+        if let Some(user) = record.erases() {
             // As often as not it is done.
             let come = if rng.chance(1, 2) { record.event_id() } else { ids[rng.below(ids.len() as u64) as usize] };
             erases.push((record.event_id(), user, come));

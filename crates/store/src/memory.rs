@@ -323,7 +323,7 @@ impl Entries {
             }
         }
         self.bytes += bytes;
-        if matches!(record.body, Body::EraseUser(_)) {
+        if record.erases().is_some() {
             self.erasures.insert(id, 0);
         }
         self.records.insert(id, Entry { record: record.clone(), bytes });
@@ -331,10 +331,7 @@ impl Entries {
 
     /// Whom the record under this id erases, while it says so.
     fn erases(&self, id: u64) -> Option<UserId> {
-        match &self.records.get(&id)?.record.body {
-            Body::EraseUser(user) => Some(user.clone()),
-            _ => None,
-        }
+        self.records.get(&id)?.record.erases().cloned()
     }
 
     /// Takes out of a record what names the user. Whether it did.

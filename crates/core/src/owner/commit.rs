@@ -38,13 +38,6 @@ pub(super) struct Settle {
     pub held: Option<Held>,
 }
 
-fn erases(record: &Record) -> Option<&UserId> {
-    match &record.body {
-        Body::EraseUser(user) => Some(user),
-        _ => None,
-    }
-}
-
 impl Owner {
     /// The batch in flight is durable. Its records come out in order, then its answers.
     ///
@@ -69,7 +62,7 @@ impl Owner {
             self.settle(settle.tag, settle.held, settle.answer);
         }
         // Whoever is erased in the batch is erased behind all that was said in it.
-        let erased: Vec<&UserId> = flight.records.iter().filter_map(|record| erases(record)).collect();
+        let erased: Vec<&UserId> = flight.records.iter().filter_map(|record| record.erases()).collect();
         for record in flight.records.iter().filter(|record| record.is_raw()) {
             if erased.iter().any(|user| record.is_of(user)) && !planted(113) {
                 let at = self.index[record.room.as_ref().expect("a raw comment has a room")];

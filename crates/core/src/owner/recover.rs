@@ -62,7 +62,7 @@ impl Owner {
         if self.reader.holds(record.event_id()) {
             self.take_keys(record);
             self.recover_narrow(record);
-            if let Body::EraseUser(user) = &record.body {
+            if let Some(user) = record.erases() {
                 self.forget_said(user);
             }
         }
@@ -107,7 +107,7 @@ impl Owner {
             }
         }
         self.access.take(record);
-        if let Body::EraseUser(user) = &record.body {
+        if let Some(user) = record.erases() {
             self.forget_user(user);
         }
         let Some(room) = &record.room else { return };

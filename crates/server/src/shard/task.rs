@@ -531,7 +531,7 @@ impl Task {
     /// Readers and status learn of the commit before anyone is told of it.
     fn advance(&mut self, committed: &[Arc<Record>]) {
         for record in committed {
-            if let Body::EraseUser(user) = &record.body {
+            if let Some(user) = record.erases() {
                 self.erase(record.event_id(), user);
             }
         }
@@ -563,7 +563,7 @@ impl Task {
     /// One batch for each room with subscribers, the same `Arc` to each of them and to no other.
     fn fan_out(&mut self, committed: &[Arc<Record>]) {
         let mut rooms: BTreeMap<&RoomId, Vec<&Arc<Record>>> = BTreeMap::new();
-        let erased: Vec<&UserId> = committed.iter().filter_map(|record| erased_by(record)).collect();
+        let erased: Vec<&UserId> = committed.iter().filter_map(|record| record.erases()).collect();
         for record in committed {
             if let Body::Tally(tally) = &record.body {
                 self.tell_totals(tally);
@@ -1008,13 +1008,6 @@ impl Task {
             banners,
             info,
         }))
-    }
-}
-
-fn erased_by(record: &Record) -> Option<&UserId> {
-    match &record.body {
-        Body::EraseUser(user) => Some(user),
-        _ => None,
     }
 }
 

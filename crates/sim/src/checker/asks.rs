@@ -40,7 +40,7 @@ impl Asks {
     /// The next record, held against what was before it.
     pub fn take(&mut self, record: &Record, found: &mut Violations) {
         self.ends(record.ts, found);
-        if let Body::EraseUser(user) = &record.body {
+        if let Some(user) = record.erases() {
             // What the user says and reports from here on is another's.
             self.said.retain(|(_, whose, ..)| whose != user);
             self.reports.retain(|(.., whose)| whose != user);

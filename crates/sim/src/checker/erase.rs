@@ -23,7 +23,7 @@ impl<'a> Erased<'a> {
     pub fn of(valid: &[&'a Arc<Record>]) -> Erased<'a> {
         let mut all = Erased::default();
         for record in valid {
-            if let Body::EraseUser(user) = &record.body {
+            if let Some(user) = record.erases() {
                 all.0.entry(user).or_default().push(record.event_id());
             }
         }
@@ -47,7 +47,7 @@ pub fn check(valid: &[&Arc<Record>], found: &mut Violations) {
     let mut told: BTreeMap<(&RoomId, &UserId), EventId> = BTreeMap::new();
     for record in valid {
         let id = record.event_id();
-        if let Body::EraseUser(user) = &record.body {
+        if let Some(user) = record.erases() {
             for ((room, _), (last, _)) in
                 shown.iter().filter(|((_, who), (_, ts))| *who == user && record.ts.since(*ts) < KNOWN)
             {

@@ -21,7 +21,7 @@ impl<'a> Told<'a> {
         // Of who was erased nobody knows any more what was said and not shown.
         let mut erased: BTreeSet<&UserId> = BTreeSet::new();
         for record in &log.valid {
-            if let Body::EraseUser(user) = &record.body {
+            if let Some(user) = record.erases() {
                 erased.insert(user);
             }
             let (Some(room), Body::Retract(retract)) = (&record.room, &record.body) else { continue };

@@ -50,7 +50,7 @@ pub(super) fn check(log: &Log<'_>, history: &[Line], found: &mut Violations) {
     let mut raised = 0;
     for record in &log.valid {
         raised += u32::from(matches!(record.body, Body::SiteBan(_)));
-        if let Body::EraseUser(user) = &record.body {
+        if let Some(user) = record.erases() {
             held.retain(|_, record| record.user.as_ref() != Some(user));
             rows.retain(|(_, whose, _)| *whose != user);
         }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Position, Seq};
 use grandstand_core::names::RoomId;
-use grandstand_core::record::{Body, Lane, Record};
+use grandstand_core::record::{Lane, Record};
 use grandstand_core::time::Wall;
 use grandstand_wire::chain::{Chain, Link};
 use grandstand_wire::record;
@@ -199,7 +199,7 @@ impl SqliteLog {
                 let lane = record.lane().map(lane_number);
                 link = log.chain.next_own(&link, &log.scratch);
                 insert.execute(params![id_number(record), record.ts.0 as i64, room, lane, log.scratch, link])?;
-                if matches!(record.body, Body::EraseUser(_)) {
+                if record.erases().is_some() {
                     log.conn.prepare_cached(erase::BEGIN)?.execute([id_number(record)])?;
                 }
                 last = record.event_id().position();

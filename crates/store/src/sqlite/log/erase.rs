@@ -17,7 +17,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use grandstand_core::names::UserId;
-use grandstand_core::record::Body;
 use grandstand_wire::record;
 use rusqlite::{OptionalExtension, params};
 use rustix::fs::OFlags;
@@ -91,10 +90,7 @@ impl SqliteLog {
         let bytes: Option<Vec<u8>> = row.query_row([id], |row| row.get(0)).optional()?;
         let Some(bytes) = bytes else { return Ok(None) };
         let record = record::decode(&bytes).map_err(|e| damaged(&self.file, format!("record {id}: {e}")))?;
-        Ok(match record.body {
-            Body::EraseUser(user) => Some(user),
-            _ => None,
-        })
+        Ok(record.erases().cloned())
     }
 
     fn erase_from_rows(&mut self, id: i64, upto: i64) -> Result<Step, WriteFault> {
