@@ -576,11 +576,10 @@ impl Owner {
         loop {
             let Some(wide) = &mut self.slots[at].wide else { return };
             let Some(window) = wide.line.front().map(|head| head.window) else { return };
-            let mut mates = wide.line.iter().take_while(|standing| standing.window == window);
-            if mates.any(|standing| matches!(standing.judged, Judged::Waits { .. })) {
+            let n = wide.line.iter().take_while(|standing| standing.window == window).count();
+            if wide.line.iter().take(n).any(|standing| matches!(standing.judged, Judged::Waits { .. })) {
                 return;
             }
-            let n = wide.line.iter().take_while(|standing| standing.window == window).count();
             let mates: Vec<Standing> = wide.line.drain(..n).collect();
             let is_blocked = |standing: &Standing| matches!(standing.judged, Judged::Blocked(Some(_)));
             let stays: Vec<bool> =
