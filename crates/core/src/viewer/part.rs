@@ -151,18 +151,17 @@ impl Windows {
     /// [`Windows::pick`] for a live viewer to whom this is due; gives what it came to. Who has waited because it was slow has its
     /// part of all it was passed by in.
     pub fn pick_due(&mut self, due: Due, reader: &Reader<'_>, given: &mut Vec<u64>) -> Due {
-        let before = given.len();
-        match due {
-            Due::Part | Due::Word => self.pick(reader, given),
-            Due::Nothing => self.pick(&Reader { cap_milli: 0, ..*reader }, given),
+        if due == Due::Nothing {
+            self.pick(&Reader { cap_milli: 0, ..*reader }, given);
+            return Due::Nothing;
         }
-        if due == Due::Word && given.len() > before {
+        let before = given.len();
+        self.pick(reader, given);
+        if due == Due::Part || given.len() > before {
             return Due::Part;
         }
-        if due == Due::Word {
-            self.pick_last(reader, given);
-        }
-        due
+        self.pick_last(reader, given);
+        Due::Word
     }
 
     /// One of the last whole window alone, and what is addressed to the viewer: for one who has waited long.
