@@ -156,9 +156,8 @@ impl Bucket {
 
     /// The wait of one who finds the jar empty, in which there is a whole token after `until_one`.
     fn line_up(&mut self, until_one: Duration, sockets: u64, now: Mono) -> Refused {
-        self.refused.turn(REFUSED_FOR, now);
-        self.refused.current += 1;
-        let crowd = sockets.max(self.refused.current + self.refused.last);
+        self.refused.count(REFUSED_FOR, now);
+        let crowd = sockets.max(self.refused.sum());
         let longest = self.part.spread(crowd.saturating_add(crowd / 4 + 1));
         let place = self.line.max(now + until_one);
         let wait = place.since(now);
@@ -207,15 +206,14 @@ impl Demand {
 
     /// One more was sent away.
     pub fn refused(&mut self, now: Mono) {
-        self.refused.turn(REFUSED_FOR, now);
-        self.refused.current += 1;
+        self.refused.count(REFUSED_FOR, now);
     }
 
     pub fn sockets(&mut self, viewers: u64, now: Mono) -> u64 {
         self.held.turn(HELD_FOR, now);
         self.refused.turn(REFUSED_FOR, now);
         let held = self.held.current.max(self.held.last);
-        held.max(viewers + self.refused.current + self.refused.last)
+        held.max(viewers + self.refused.sum())
     }
 }
 
@@ -236,6 +234,16 @@ impl Window {
         self.last = if passed < length * 2 { self.current } else { 0 };
         self.current = 0;
         self.began = now;
+    }
+
+    /// One more.
+    fn count(&mut self, length: Duration, now: Mono) {
+        self.turn(length, now);
+        self.current += 1;
+    }
+
+    fn sum(&self) -> u64 {
+        self.current + self.last
     }
 }
 
