@@ -202,7 +202,7 @@ pub fn erase(bytes: &[u8]) -> Result<Vec<u8>, Fault> {
     let mut out = Vec::with_capacity(parts.header.len() + 24);
     out.extend_from_slice(&parts.header[..parts.before_hash]);
     let mut kept = hash.to_vec();
-    if !parts.user.is_empty() || !parts.key.is_empty() {
+    if is_named(parts.user, parts.key) {
         kept.extend_from_slice(&owner_salt(salt));
     }
     Encoder(&mut out).bytes_some(18, &kept);
@@ -221,7 +221,8 @@ pub fn without_user(bytes: &[u8], user: &UserId) -> Result<Option<Vec<u8>>, Faul
     if !record.is_of(user) {
         return erase(bytes).map(Some);
     }
-    let parts = Parts::read(bytes)?;
+    // Its sums were looked at by the decoder.
+    let (parts, _) = Parts::take(bytes)?;
     let mut out = Vec::with_capacity(parts.header.len() + 40);
     let mut e = Encoder(&mut out);
     // Of a raw comment it told the user.
@@ -230,11 +231,7 @@ pub fn without_user(bytes: &[u8], user: &UserId) -> Result<Option<Vec<u8>>, Faul
         e.text(8, "");
         e.text(9, "");
     })?;
-    if let Some(hash) = parts.hash {
-        let mut kept = hash.to_vec();
-        kept.extend(parts.owner_hash().into_iter().flatten());
-        e.bytes_some(18, &kept);
-    }
+    parts.copy_hashes(parts.owner_hash(), &mut e);
     Ok(Some(sealed(out)))
 }
 
@@ -245,18 +242,13 @@ pub fn without_user(bytes: &[u8], user: &UserId) -> Result<Option<Vec<u8>>, Faul
 pub(crate) fn write_kept(bytes: &[u8], is_own: bool, out: &mut Vec<u8>) -> Result<bool, Fault> {
     let parts = if is_own { Parts::take(bytes)?.0 } else { Parts::read(bytes)? };
     let owner = parts.owner_hash();
-    let is_named = !parts.user.is_empty() || !parts.key.is_empty();
     // A record that has no content from the start is nobody's.
-    if is_named && owner.is_none() && parts.hash.is_some() {
+    if is_named(parts.user, parts.key) && owner.is_none() && parts.hash.is_some() {
         return Ok(false);
     }
     let mut e = Encoder(out);
     parts.copy_header(&mut e, |_| ())?;
-    if let Some(hash) = parts.hash {
-        let mut kept = hash.to_vec();
-        kept.extend(owner.into_iter().flatten());
-        e.bytes_some(18, &kept);
-    }
+    parts.copy_hashes(owner, &mut e);
     Ok(true)
 }
 
@@ -331,10 +323,9 @@ impl<'a> Parts<'a> {
         if hash.is_some() != whole || (!whole && salt.is_some()) {
             return Err(Fault::Malformed("body hash"));
         }
-        let is_named = !user.is_empty() || !key.is_empty();
         let content = match (salt, body) {
             // A salt beside the hash is of whom the header names; a hash, of whom it names no more.
-            (None, None) if left.is_empty() || (left.len() == 16) == is_named => None,
+            (None, None) if left.is_empty() || (left.len() == 16) == is_named(user, key) => None,
             (Some(salt), Some(body)) if left.is_empty() => Some((salt.try_into().map_err(|_| Fault::BodyHash)?, body)),
             _ => return Err(Fault::Malformed("salt and body")),
         };
@@ -368,12 +359,21 @@ impl<'a> Parts<'a> {
         Ok(())
     }
 
+    /// Field 18: the hash of the content, and that of whose it is.
+    fn copy_hashes(&self, owner: Option<[u8; 32]>, e: &mut Encoder<'_>) {
+        if let Some(hash) = self.hash {
+            let mut kept = hash.to_vec();
+            kept.extend(owner.into_iter().flatten());
+            e.bytes_some(18, &kept);
+        }
+    }
+
     /// The hash of whose it is; `None` where it is nobody's, or its salt is gone.
     fn owner_hash(&self) -> Option<[u8; 32]> {
         if self.left.len() == 32 {
             return self.left.try_into().ok();
         }
-        if self.user.is_empty() && self.key.is_empty() {
+        if !is_named(self.user, self.key) {
             return None;
         }
         let salt = match self.content {
@@ -388,6 +388,11 @@ impl<'a> Parts<'a> {
         context.update(self.key);
         Some(context.finish().as_ref().try_into().expect("SHA-256 has 32 bytes"))
     }
+}
+
+/// Whether a header says whose its record is.
+fn is_named(user: &[u8], key: &[u8]) -> bool {
+    !user.is_empty() || !key.is_empty()
 }
 
 /// The salt of whose a record is, made of its content's; there is no way back.
