@@ -3,6 +3,7 @@
 #[path = "common/samples.rs"]
 mod common;
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use common::{golden, samples};
@@ -165,6 +166,22 @@ fn what_was_erased_before_it_was_known_whose_it_is_is_read_for_ever() {
     let user = record.user.as_ref().unwrap();
     let left = decode(&without_user(&old, user).unwrap().unwrap()).unwrap();
     assert_eq!((left.user, left.client_msg_id), (None, None));
+}
+
+#[test]
+fn the_published_format_gives_no_number_twice_and_none_that_it_reserves() {
+    let mut given = BTreeSet::new();
+    for line in include_str!("../proto/record.proto").lines() {
+        let said = line.split("//").next().unwrap_or_default().trim();
+        if said.starts_with("message ") || said.starts_with("enum ") {
+            given.clear();
+        }
+        let numbers = said.strip_prefix("reserved ").or_else(|| Some(said.rsplit_once(" = ")?.1));
+        for number in numbers.unwrap_or_default().trim_end_matches(';').split(", ").filter(|n| !n.is_empty()) {
+            assert!(given.insert(number), "{line}: {number} is taken");
+        }
+    }
+    assert!(given.contains("1"), "the last of them begins with 1: the format was read");
 }
 
 #[test]
