@@ -498,11 +498,7 @@ impl SqliteReader {
             transaction.commit()?;
             Ok(value)
         };
-        view().map_err(|halt| match halt {
-            Halt::Sql(e) => sql_fault(file, "reading it", e),
-            Halt::Fault(fault) => fault,
-            Halt::Refused(_) => unreachable!("reading refuses nothing"),
-        })
+        view().map_err(|halt| read_fault(file, "reading it", halt))
     }
 }
 
@@ -716,8 +712,7 @@ impl LogReader for SqliteReader {
                 facts.first_priority = Some((record.event_id(), record.pseq.unwrap_or_default(), record.ts));
             }
             let lost: Option<i64> = conn.prepare_cached(LAST_LOST)?.query_row([n, after, upto], |row| row.get(0))?;
-            let lost = lost.map(|id| position(file, id).map_err(Halt::Fault)).transpose()?;
-            facts.last_lost = lost.and_then(Position::event_id);
+            facts.last_lost = lost.map(|id| event_id(file, id)).transpose()?;
             let comment: Option<(i64, i64)> = conn
                 .prepare_cached(FIRST_COMMENT)?
                 .query_row([n, after, upto], |row| Ok((row.get(0)?, row.get(1)?)))
@@ -853,8 +848,20 @@ fn position(file: &Path, id: i64) -> Result<Position, Fault> {
 }
 
 fn id_and_ts(file: &Path, (id, ts): (i64, i64)) -> Result<(EventId, Wall), Halt> {
+    Ok((event_id(file, id)?, Wall(ts as u64)))
+}
+
+fn event_id(file: &Path, id: i64) -> Result<EventId, Halt> {
     let found = u64::try_from(id).ok().and_then(EventId::new);
-    found.map(|id| (id, Wall(ts as u64))).ok_or_else(|| damaged(file, format!("{id} is no event id")))
+    found.ok_or_else(|| damaged(file, format!("{id} is no event id")))
+}
+
+fn read_fault(file: &Path, doing: &'static str, halt: Halt) -> Fault {
+    match halt {
+        Halt::Sql(e) => sql_fault(file, doing, e),
+        Halt::Fault(fault) => fault,
+        Halt::Refused(_) => unreachable!("reading refuses nothing"),
+    }
 }
 
 fn damaged(file: &Path, what: String) -> Halt {

@@ -5,12 +5,12 @@
 
 use std::time::Instant;
 
-use grandstand_core::ids::{EventId, Position};
+use grandstand_core::ids::Position;
 use grandstand_wire::chain::{BEGIN, Chain, LINK_BYTES, Link};
 use grandstand_wire::record;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{Halt, View, damaged, id_number, position};
+use super::{Halt, View, event_id, id_number, position};
 use crate::log::{PAGE_TIME_MAX, Verified, follows};
 
 /// Priority records that are erased.
@@ -78,8 +78,7 @@ pub(super) fn verify(
     let mut cursor = page.query(params![at.value() as i64, rows as i64])?;
     while let Some(row) = cursor.next()? {
         let id: i64 = row.get(0)?;
-        let event = u64::try_from(id).ok().and_then(EventId::new);
-        let event = event.ok_or_else(|| damaged(view.file, format!("{id} is no event id")))?;
+        let event = event_id(view.file, id)?;
         match fits(chain, found.upto, id, row)? {
             Fit::Chained(link) => {
                 found.n += 1;

@@ -21,7 +21,7 @@ use grandstand_wire::record;
 use rusqlite::{OptionalExtension, params};
 use rustix::fs::OFlags;
 
-use super::{ERASE_ROW, Halt, SqliteLog, damaged};
+use super::{ERASE_ROW, Halt, SqliteLog, damaged, event_id, read_fault};
 use crate::fault::{Fault, WriteFault};
 use crate::log::{Erasure, RETAIN_ROWS_MAX, Step};
 use crate::sqlite::{io_fault, sql_fault};
@@ -57,17 +57,11 @@ impl SqliteLog {
             rows.into_iter()
                 .map(|(id, named)| {
                     let user = if named { self.whom(id)? } else { None };
-                    let event = u64::try_from(id).ok().and_then(grandstand_core::ids::EventId::new);
-                    let id = event.ok_or_else(|| damaged(&self.file, format!("{id} is no event id")))?;
-                    Ok(Erasure { id, user })
+                    Ok(Erasure { id: event_id(&self.file, id)?, user })
                 })
                 .collect()
         };
-        list().map_err(|halt| match halt {
-            Halt::Sql(e) => sql_fault(&self.file, "reading who is being erased", e),
-            Halt::Fault(fault) => fault,
-            Halt::Refused(_) => unreachable!("reading refuses nothing"),
-        })
+        list().map_err(|halt| read_fault(&self.file, "reading who is being erased", halt))
     }
 
     pub(super) fn erase_step(&mut self, id: i64) -> Result<Step, WriteFault> {
