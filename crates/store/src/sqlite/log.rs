@@ -269,13 +269,27 @@ impl SqliteLog {
         file_bytes(&wal_path(&self.file))
     }
 
-    fn erase_rows(&mut self, rows: Vec<(i64, Vec<u8>)>) -> Result<usize, Halt> {
+    fn row(&self, id: i64) -> Result<Option<(i64, Vec<u8>)>, Halt> {
+        let mut row = self.conn.prepare_cached("SELECT id, bytes FROM log WHERE id = ?1")?;
+        Ok(row.query_row([id], |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
+    }
+
+    fn erase_rows(&self, rows: impl IntoIterator<Item = (i64, Vec<u8>)>) -> Result<usize, Halt> {
+        self.rewrite(rows, |bytes| record::erase(bytes).map(Some))
+    }
+
+    /// Puts what is left of each row in its place; `None`: all of it. How many have less than before.
+    fn rewrite(
+        &self,
+        rows: impl IntoIterator<Item = (i64, Vec<u8>)>,
+        left: impl Fn(&[u8]) -> Result<Option<Vec<u8>>, record::Fault>,
+    ) -> Result<usize, Halt> {
         let mut update = self.conn.prepare_cached(ERASE_ROW)?;
         let mut n = 0;
         for (id, bytes) in rows {
-            let erased = record::erase(&bytes).map_err(|e| damaged(&self.file, format!("record {id}: {e}")))?;
-            if erased != bytes {
-                n += update.execute(params![id, erased])?;
+            let left = left(&bytes).map_err(|e| damaged(&self.file, format!("record {id}: {e}")))?;
+            if let Some(left) = left.filter(|left| *left != bytes) {
+                n += update.execute(params![id, left])?;
             }
         }
         Ok(n)
@@ -330,8 +344,7 @@ impl Log for SqliteLog {
         self.commit("erasing", |log| {
             let mut rows = Vec::with_capacity(ids.len());
             for id in ids {
-                let mut row = log.conn.prepare_cached("SELECT id, bytes FROM log WHERE id = ?1")?;
-                rows.extend(row.query_row([id.value() as i64], |r| Ok((r.get(0)?, r.get(1)?))).optional()?);
+                rows.extend(log.row(id.value() as i64)?);
             }
             log.erase_rows(rows)
         })

@@ -21,7 +21,7 @@ use grandstand_wire::record;
 use rusqlite::{OptionalExtension, params};
 use rustix::fs::OFlags;
 
-use super::{ERASE_ROW, Halt, SqliteLog, damaged, event_id, read_fault};
+use super::{Halt, SqliteLog, damaged, event_id, read_fault};
 use crate::fault::{Fault, WriteFault};
 use crate::log::{Erasure, RETAIN_ROWS_MAX, Step};
 use crate::sqlite::{io_fault, sql_fault};
@@ -80,9 +80,7 @@ impl SqliteLog {
 
     /// Whom the record erases, while it says so.
     fn whom(&self, id: i64) -> Result<Option<UserId>, Halt> {
-        let mut row = self.conn.prepare_cached("SELECT bytes FROM log WHERE id = ?1")?;
-        let bytes: Option<Vec<u8>> = row.query_row([id], |row| row.get(0)).optional()?;
-        let Some(bytes) = bytes else { return Ok(None) };
+        let Some((_, bytes)) = self.row(id)? else { return Ok(None) };
         let record = record::decode(&bytes).map_err(|e| damaged(&self.file, format!("record {id}: {e}")))?;
         Ok(record.erases().cloned())
     }
@@ -105,11 +103,7 @@ impl SqliteLog {
                 n = log.erase_named(&user, upto, end)?;
                 upto = end;
                 if last.is_none() {
-                    let own: Vec<u8> = log
-                        .conn
-                        .prepare_cached("SELECT bytes FROM log WHERE id = ?1")?
-                        .query_row([id], |row| row.get(0))?;
-                    log.erase_rows(vec![(id, own)])?;
+                    log.erase_rows(log.row(id)?)?;
                     log.conn.prepare_cached("UPDATE erasures SET named = 0 WHERE id = ?1")?.execute([id])?;
                     return Ok(Step::More(n));
                 }
@@ -128,15 +122,7 @@ impl SqliteLog {
         let rows: Vec<(i64, Vec<u8>)> = holding
             .query_map(params![after, upto, user.as_str().as_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))?
             .collect::<rusqlite::Result<_>>()?;
-        let mut update = self.conn.prepare_cached(ERASE_ROW)?;
-        let mut n = 0;
-        for (id, bytes) in rows {
-            let left = record::without_user(&bytes, user);
-            if let Some(left) = left.map_err(|e| damaged(&self.file, format!("record {id}: {e}")))? {
-                n += update.execute(params![id, left])?;
-            }
-        }
-        Ok(n)
+        self.rewrite(rows, |bytes| record::without_user(bytes, user))
     }
 
     fn zero_gaps(&mut self, id: i64) -> Result<Step, WriteFault> {
