@@ -162,10 +162,10 @@ impl SqliteLog {
     }
 
     fn zero_pages(&mut self, page: u64, pages: std::ops::Range<u64>, sync: bool) -> std::io::Result<()> {
-        if self.pages.file.is_none() {
-            self.pages.file = Some(open(&self.file)?);
-        }
-        let Some(file) = &self.pages.file else { return Ok(()) };
+        let file = match &mut self.pages.file {
+            Some(file) => file,
+            none => none.insert(open(&self.file)?),
+        };
         let mut bytes = vec![0; page as usize];
         for n in pages {
             file.read_exact_at(&mut bytes, n * page)?;
