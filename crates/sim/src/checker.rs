@@ -503,7 +503,7 @@ fn check_viewers(log: &Log<'_>, history: &[Line], found: &mut Violations, weight
                 weight.delivered += events.len() as u64;
                 for event in events {
                     deliver(log, session, *client, room, event, found);
-                    found.append(&mut session.page.take(log, &told, *client, event, *head));
+                    session.page.take(log, &told, *client, event, *head, found);
                 }
             }
             Seen::Paused { .. } => weight.paused += 1,

@@ -15,7 +15,7 @@ use super::Violations;
 /// Who spoke so lately is known to the owner, whatever the room shows.
 const KNOWN: Duration = Duration::from_secs(500);
 
-/// Of each user the newest erase that stands before `id`.
+/// Where each user was erased, as often as it was.
 #[derive(Default)]
 pub struct Erased<'a>(BTreeMap<&'a UserId, Vec<EventId>>);
 

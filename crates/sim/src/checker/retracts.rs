@@ -66,11 +66,12 @@ impl Page {
         client: ClientIdx,
         event: &Record,
         head: Position,
-    ) -> Violations {
+        found: &mut Violations,
+    ) {
         let id = event.event_id();
         match &event.body {
             Body::Comment(_) if told.takes(event, head) => {
-                return vec![format!("I-11: client {client} was given {id:?}, which was taken back by then")];
+                found.push(format!("I-11: client {client} was given {id:?}, which was taken back by then"));
             }
             Body::Comment(_) => drop(self.shown.insert(id)),
             Body::Retract(retract) => {
@@ -79,7 +80,6 @@ impl Page {
             }
             _ => {}
         }
-        Violations::new()
     }
 
     /// A snapshot is begun with, and what came after it is added.
