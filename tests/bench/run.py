@@ -394,9 +394,8 @@ def idle() -> None:
 
 def gateways(server: Server, token: str) -> list[dict]:
     """The gateway processes as operators see them; none while the process that was asked is the one that ends."""
-    request = urllib.request.Request(f"{server.url}/admin/gateways", headers={"Authorization": f"Bearer {token}"})
     try:
-        return json.load(urllib.request.urlopen(request, timeout=5))["gateways"]
+        return server.get("/admin/gateways", token)["gateways"]
     except OSError:
         return []
 
@@ -432,9 +431,8 @@ def one_of_four(name: str, kills: bool) -> None:
             os.kill(pid, signal.SIGKILL)
             until("it is missed", lambda listed: listed and streams(listed) < viewers)
         else:
-            order = json.dumps({"seconds": 2, "justification": "a new version"}).encode()
-            request = urllib.request.Request(f"{server.url}/admin/gateways/g1/drain", order, {"Authorization": f"Bearer {token}", "Content-Type": "application/json"})
-            urllib.request.urlopen(request).read()
+            status, answer = server.post("/admin/gateways/g1/drain", {"seconds": 2, "justification": "a new version"}, token)
+            assert status < 300, f"{status} {answer}"
             emptied = lambda listed: any(g["id"] == "g1" and g["load"]["streams"] == 0 for g in listed)  # noqa: E731
             until("it is empty", emptied)
         most = until("95 % are back", lambda listed: streams(listed) >= 0.95 * viewers) - start
@@ -510,7 +508,7 @@ def starved() -> None:
                 assert run.poll() is None and time.monotonic() < until, "the room did not fill"
                 time.sleep(0.1)
             starving = Starved(server.process.pid, share)
-            shed, late = False, 0
+            shed = False
             while run.poll() is None:
                 shed |= metric(server, "grandstand_gateway_shedding", 'by="shedder"') > 0
                 time.sleep(0.5)
@@ -518,9 +516,9 @@ def starved() -> None:
             report = end_load(run)
         late = report["scores"]["p99_ms"]
         figures = {"by": starving.how, "share": share, "scores": report["scores"], "comments": report["comments"], "skipped": report["skipped"], "shed": shed}
-        held = late < 800 and not shed
-        say(f"starved-{round(100 * (1 - share))}", **figures, held=held)
-        verdict(held, f"starved-{round(100 * (1 - share))}", {"score p99, ms": late, "shed": shed})
+        held, name = late < 800 and not shed, f"starved-{round(100 * (1 - share))}"
+        say(name, **figures, held=held)
+        verdict(held, name, {"score p99, ms": late, "shed": shed})
 
 
 def publish() -> None:
