@@ -590,7 +590,7 @@ impl Viewers {
                 self.seen.silent += 1;
                 let what = format!("nothing for {ms} ms while others were given something");
                 breach(&self.settings, viewer, self.go_us, viewer.rate.last_ms, &what);
-                viewer.rate.last_ms = flow.newest();
+                viewer.rate.excuse(flow.newest());
             }
         }
         if parts.viewers > 0 {
@@ -994,12 +994,13 @@ impl Viewers {
 
     fn event(&mut self, slot: usize, event: &Event, now: u64) -> bool {
         let viewer = &mut self.viewers[slot];
+        let newest = |room: u32| self.flows.get(&room).map_or(0, Flow::newest);
         match event.kind {
             Kind::Hello { cursor, pseq, resumed, sampled, cap } => {
                 viewer.told_sampled |= sampled;
                 viewer.cap = cap.filter(|_| sampled);
                 // What it was not here for it was not kept waiting for.
-                viewer.rate.last_ms = viewer.rate.last_ms.max(self.flows.get(&viewer.room).map_or(0, Flow::newest));
+                viewer.rate.excuse(newest(viewer.room));
                 // A resume that brings only some of the comments counts the others by `skipped`.
                 if viewer.greeted && !resumed {
                     viewer.told_cut = true;
@@ -1026,7 +1027,7 @@ impl Viewers {
                 if let Kind::Config { sampled: Some(sampled), cap } = event.kind {
                     viewer.told_sampled |= sampled;
                     viewer.cap = cap.filter(|_| sampled);
-                    viewer.rate = Part::since(self.flows.get(&viewer.room).map_or(0, Flow::newest));
+                    viewer.rate = Part::since(newest(viewer.room));
                 }
                 if event.id <= viewer.cursor {
                     self.seen.duplicates += 1;
@@ -1107,7 +1108,7 @@ impl Viewers {
             Kind::Skipped { count } => {
                 viewer.skipped += count;
                 // It is slow, and was told so.
-                viewer.rate.last_ms = viewer.rate.last_ms.max(self.flows.get(&viewer.room).map_or(0, Flow::newest));
+                viewer.rate.excuse(newest(viewer.room));
             }
             Kind::Close { code, retry_ms, spread_ms } => {
                 self.lost(slot, code, retry_ms, spread_ms);

@@ -30,6 +30,11 @@ impl Part {
         Part { last_ms, above: 0 }
     }
 
+    /// What others were given up to here was not withheld from it.
+    pub fn excuse(&mut self, upto_ms: u64) {
+        self.last_ms = self.last_ms.max(upto_ms);
+    }
+
     /// A comment came. Gives how many above the cap that makes, where it is more than a window at each end of the time and one that
     /// was sealed a little late can explain.
     pub fn comment(&mut self, ts_ms: u64, cap: u64) -> Option<u64> {
