@@ -32,9 +32,7 @@ pub fn read_or_make(dir: &Path, name: &str, fresh: impl FnOnce() -> Vec<u8>) -> 
     let io = |source| Fault::Io { path: path.clone(), source };
     match open_plain(&path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            let mut nonce = [0u8; 8];
-            SystemRandom::new().fill(&mut nonce).expect("the system's random source works");
-            let scratch = dir.join(format!("{name}.{:016x}", u64::from_le_bytes(nonce)));
+            let scratch = dir.join(format!("{name}.{}", random_hex::<8>()));
             let made = write_new(&scratch, &fresh());
             // A hard link fails when the name is taken, so whoever came first wins and nobody sees half a key.
             let linked = made.and_then(|()| match fs::hard_link(&scratch, &path) {
@@ -81,6 +79,11 @@ pub fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0u8; N];
     SystemRandom::new().fill(&mut bytes).expect("the system's random source works");
     bytes
+}
+
+/// So many of them in hex.
+pub fn random_hex<const N: usize>() -> String {
+    random::<N>().iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// The DER inside one PEM block of this label.

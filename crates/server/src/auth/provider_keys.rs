@@ -173,7 +173,7 @@ impl ProviderKeys {
             return Err(Fault::TooMany.into());
         }
         first()?;
-        let secret: String = files::random::<SECRET_BYTES>().iter().map(|b| format!("{b:02x}")).collect();
+        let secret = files::random_hex::<SECRET_BYTES>();
         let mut book = live.book.clone();
         let key = ProviderKey {
             provider: provider.to_owned(),

@@ -24,6 +24,7 @@ use super::answer::{Problem, bytes_answer};
 use super::ask::Ask;
 use super::audit::time;
 use super::export::{BrokeOff, Pages, slot};
+use super::signature::hex;
 use crate::auth::permit::{self, Permit};
 use crate::auth::{self, files};
 use crate::link::{After, ExportPage, ReadRefused, ShardHandle};
@@ -153,7 +154,7 @@ impl Hashes {
     /// Eight hex digits, as Bilibili's players expect: enough to tell two authors of a screen apart, and no way back.
     fn of_user(&self, user: Option<&UserId>) -> String {
         let tag = hmac::sign(&self.0, user.map_or("", UserId::as_str).as_bytes());
-        tag.as_ref()[..4].iter().map(|b| format!("{b:02x}")).collect()
+        hex(&tag.as_ref()[..4])
     }
 }
 

@@ -34,7 +34,7 @@ use crate::link::{AuditAsked, Audited};
 const ROWS_MAX: usize = 500;
 const ROWS: usize = 100;
 /// A call reads the log for so long.
-const READ_FOR: Duration = Duration::from_millis(300);
+pub(super) const READ_FOR: Duration = Duration::from_millis(300);
 /// A call reads so much of the file: some thousands of lines.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Looks back into the file for one kind of change: 4 MiB are some ten thousand changes.

@@ -5,14 +5,12 @@
 //! that a change wrote stand directly before its audit and are its row's `changes`. What is erased is a row that keeps id, time and
 //! verdict.
 
-use std::time::Duration;
-
 use axum::body::Body;
 use axum::extract::State;
 use grandstand_core::ids::{EventId, Position};
 use grandstand_core::names::UserId;
 use grandstand_core::record::{self, Record, Verdict};
-use grandstand_wire::chain::{self, LINK_BYTES, Link};
+use grandstand_wire::chain;
 use grandstand_wire::codes::ErrorCode;
 use grandstand_wire::stamp;
 use http::{Response, StatusCode};
@@ -22,12 +20,11 @@ use super::Shared;
 use super::answer::{Problem, json as answer_json};
 use super::ask::Ask;
 use super::audit;
+use super::signature::unhex;
 use crate::auth::permit::{self, Permit};
 use crate::auth::{self, Role};
 use crate::clock;
 
-/// A call reads the log for so long.
-const READ_FOR: Duration = Duration::from_millis(300);
 /// The records one change wrote, at most: a ban, its purge, and what comes with a change of settings.
 const CHANGES_MAX: usize = 3;
 /// Rows by what they are of, as `kind` names them.
@@ -47,7 +44,7 @@ pub async fn room(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
     let mut book = Book { rows: Vec::new(), open: None, permit };
     let mut upto = before;
     // A row whose changes are not all read is read on for.
-    'pages: while upto > Position::START && (clock::mono().since(started) < READ_FOR || book.open.is_some()) {
+    'pages: while upto > Position::START && (clock::mono().since(started) < audit::READ_FOR || book.open.is_some()) {
         let page = control.deps.shard.past(room.clone(), upto).await?;
         upto = page.upto;
         for record in page.found {
@@ -215,7 +212,7 @@ pub async fn verify(State(control): State<Shared>, ask: Ask) -> Result<Response<
         (None, None) => None,
         (Some(after), Some(link)) => {
             let wrong = || Problem::new(ErrorCode::BadRequest, "link is the `link` of an earlier answer");
-            Some((after, link_of(link).ok_or_else(wrong)?))
+            Some((after, unhex(link).ok_or_else(wrong)?))
         }
         _ => return Err(Problem::new(ErrorCode::BadRequest, "after and link go together")),
     };
@@ -226,7 +223,7 @@ pub async fn verify(State(control): State<Shared>, ask: Ask) -> Result<Response<
         let verified = control.deps.shard.verify(from).await?;
         (n, n_before) = (n + verified.n, n_before + verified.n_before);
         (from, broken, more) = (Some(verified.upto), verified.broken, verified.more);
-        if !more || broken.is_some() || clock::mono().since(started) >= READ_FOR {
+        if !more || broken.is_some() || clock::mono().since(started) >= audit::READ_FOR {
             break;
         }
     }
@@ -252,30 +249,19 @@ pub async fn verify(State(control): State<Shared>, ask: Ask) -> Result<Response<
     Ok(answer_json(StatusCode::OK, &body))
 }
 
-fn link_of(hex: &str) -> Option<Link> {
-    if hex.len() != 2 * LINK_BYTES || !hex.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return None;
-    }
-    let mut link = [0; LINK_BYTES];
-    for (byte, at) in link.iter_mut().zip((0..hex.len()).step_by(2)) {
-        *byte = u8::from_str_radix(&hex[at..at + 2], 16).ok()?;
-    }
-    Some(link)
-}
-
 #[cfg(test)]
 mod tests {
     use grandstand_wire::chain;
 
-    use super::link_of;
+    use super::unhex;
 
     #[test]
     fn a_link_comes_back_as_it_was_told() {
         let mut link = [0; 32];
         link.iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8 * 8);
-        assert_eq!(link_of(&chain::hex(&link)), Some(link));
+        assert_eq!(unhex(&chain::hex(&link)), Some(link));
         for wrong in ["", "00", &"g".repeat(64), &"0".repeat(66), "é".repeat(32).as_str()] {
-            assert_eq!(link_of(wrong), None, "{wrong}");
+            assert_eq!(unhex(wrong), None, "{wrong}");
         }
     }
 }

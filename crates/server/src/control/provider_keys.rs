@@ -104,8 +104,7 @@ pub async fn take_back(State(control): State<Shared>, ask: Ask) -> Result<Respon
 
 /// A kid for who does not care.
 fn fresh_kid() -> Key {
-    let digits: String = files::random::<4>().iter().map(|b| format!("{b:02x}")).collect();
-    Key::parse(&format!("k{digits}")).expect("a letter and digits are a key")
+    Key::parse(&format!("k{}", files::random_hex::<4>())).expect("a letter and digits are a key")
 }
 
 impl Control {

@@ -70,11 +70,12 @@ fn parse(text: &str) -> Option<Parts<'_>> {
     Some(Parts { t: t.parse().ok()?, kid, v1: unhex(v1.strip_prefix("v1=")?)? })
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-fn unhex(text: &str) -> Option<[u8; 32]> {
+/// Errors: `None` for anything but 64 digits.
+pub(super) fn unhex(text: &str) -> Option<[u8; 32]> {
     let digits: Vec<u8> = text.chars().map(|c| c.to_digit(16).map(|d| d as u8)).collect::<Option<_>>()?;
     let bytes: Vec<u8> = digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect();
     (digits.len() == 64).then(|| bytes.try_into().ok()).flatten()

@@ -25,6 +25,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
 use super::answer::{Problem, bytes_answer};
 use super::ask::Ask;
+use super::signature::hex;
 use super::{Control, Shared};
 use crate::auth::permit::{self, Permit};
 use crate::clock;
@@ -134,7 +135,7 @@ impl Control {
         let viewers = self.deps.tallies.find(room).map_or(0, |tally| tally.people());
         let body = write(&view, viewers, self.deps.config.endpoints.json().as_deref());
         let hash = tag_of(&body);
-        let hex: String = hash[..12].iter().map(|b| format!("{b:02x}")).collect();
+        let hex = hex(&hash[..12]);
         let built = Arc::new(Built {
             at: clock::mono(),
             as_of: view.as_of,
