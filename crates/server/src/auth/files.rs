@@ -106,6 +106,26 @@ fn open_plain(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32).open(path)
 }
 
+/// The whole file or what was there: written beside it, synced and renamed into its place. It is what the next reader finds; that
+/// it still is after a crash takes [`sync_folder`].
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = Path::new(&beside);
+    // What a crash left of an earlier one is in the way of nobody.
+    match fs::remove_file(beside) {
+        Err(fault) if fault.kind() != io::ErrorKind::NotFound => return Err(fault),
+        _ => {}
+    }
+    write_new(beside, bytes)?;
+    fs::rename(beside, path)
+}
+
+/// What was put into the file's folder stays there.
+pub fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+}
+
 fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)

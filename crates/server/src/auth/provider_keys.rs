@@ -8,9 +8,7 @@
 //!
 //! Only the process with the control role reads it: no other is shown a signature of a provider. Source: docs/decisions/0040-provider-keys.md.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -217,13 +215,11 @@ impl ProviderKeys {
 
     /// On return the book is on the disk and holds.
     fn write(&self, book: Book) -> Result<(), Fault> {
-        let scratch = self.path.with_extension("json.new");
         let io = |source| Fault::Io { path: self.path.clone(), source };
-        write_new(&scratch, &book.text()).and_then(|()| fs::rename(&scratch, &self.path)).map_err(io)?;
+        files::replace(&self.path, book.text().as_bytes()).map_err(io)?;
         // Renamed it is what the next start reads: it holds from here on, whatever becomes of the folder's sync.
         *self.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Live::of(&self.configured, book));
-        let folder = self.path.parent().unwrap_or(Path::new("."));
-        File::open(folder).and_then(|folder| folder.sync_all()).map_err(io)
+        files::sync_folder(&self.path).map_err(io)
     }
 }
 
@@ -284,17 +280,6 @@ fn read(path: &Path) -> Result<Option<Book>, LoadFault> {
         Err(files::Fault::TooOpen { path }) => Err(LoadFault::TooOpen { path }),
         Err(files::Fault::Malformed { path }) => Err(LoadFault::Malformed { path }),
     }
-}
-
-/// What a crash left of an earlier one is in the way of nobody.
-fn write_new(path: &Path, text: &str) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(fault) if fault.kind() != io::ErrorKind::NotFound => return Err(fault),
-        _ => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
 }
 
 #[cfg(test)]

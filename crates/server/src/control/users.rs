@@ -4,9 +4,8 @@
 //! before that name the user lose what they were given. The erase itself is a record of the log ([`grandstand_core::record::Body`]),
 //! so that it goes on after a crash.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use axum::body::Body;
@@ -23,7 +22,7 @@ use super::Shared;
 use super::answer::{Problem, json as answer_json};
 use super::ask::Ask;
 use super::rooms::justification;
-use crate::auth::{self, Role};
+use crate::auth::{self, Role, files};
 
 /// By then nothing names the user, on a log that is read through in that time.
 const WITHIN_SECONDS: u64 = 60;
@@ -108,12 +107,8 @@ fn forget(path: &Path, user: &UserId) -> std::io::Result<()> {
     if !found {
         return Ok(());
     }
-    let new = path.with_extension("jsonl.new");
-    let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
-    file.write_all(&out)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+    files::replace(path, &out)?;
+    files::sync_folder(path)
 }
 
 fn names(given: &Value, user: &UserId) -> bool {
