@@ -16,28 +16,20 @@ use grandstand_core::record::{Body as RecordBody, Record};
 use grandstand_core::time::Wall;
 use grandstand_wire::archive::{Entry, Format};
 use grandstand_wire::codes::ErrorCode;
-use http::{HeaderValue, Response, StatusCode, header};
+use http::Response;
 use tokio::sync::mpsc;
 
-use super::Shared;
-use super::answer::{Problem, bytes_answer};
+use super::answer::Problem;
 use super::ask::Ask;
 use super::audit::time;
-use super::export::{BrokeOff, Pages, slot};
 use super::signature::hex;
-use crate::auth::permit::{self, Permit};
-use crate::auth::{self, files};
-use crate::link::{After, ExportPage, ReadRefused, ShardHandle};
-
-/// A reader that is busy is asked again this often; then the archive breaks off, which the client sees.
-const BUSY_TRIES: u32 = 20;
+use super::{Shared, export};
+use crate::auth::files;
+use crate::auth::permit::Permit;
+use crate::link::After;
 
 pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
-    let room = ask.room()?;
-    let who = ask.identity(&control)?;
-    auth::may_export(who.as_deref(), &room)?;
-    let shown = permit::may_review(who.as_deref(), Some(&room))?;
-    let settings = control.settings(&room).await?;
+    let (room, shown, settings) = export::begin(&control, &ask).await?;
     let wrong = |what: &str| Problem::new(ErrorCode::BadRequest, what);
     let format = ask.query("format")?.and_then(Format::parse).ok_or_else(|| wrong("format is bilibili or dplayer"))?;
     let start =
@@ -57,7 +49,7 @@ pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
         return Err(Problem::new(ErrorCode::Blackout, why));
     }
     let hashes = Hashes::of(&control.deps.config.data, &room).await?;
-    let slot = slot(&control)?;
+    let slot = export::slot(&control)?;
     let shard = control.deps.shard.clone();
     // The first page is read before the head is sent, so that what can be refused is refused by status.
     let mut page = shard.archive(room.clone(), After::From(from)).await?;
@@ -80,19 +72,14 @@ pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
             if !out.is_empty() && send.send(Ok(std::mem::take(&mut out).into())).await.is_err() || is_whole {
                 return;
             }
-            page = match next_page(&shard, &room, &page).await {
+            let next = || shard.archive(room.clone(), After::Position(page.upto));
+            page = match export::next_page(next, &mut 0).await {
                 Ok(page) => page,
-                Err(refused) => {
-                    tracing::warn!(?refused, room = room.as_str(), "an archive broke off");
-                    let _ = send.send(Err(BrokeOff)).await;
-                    return;
-                }
+                Err(refused) => return export::break_off(&send, &room, refused).await,
             };
         }
     });
-    let mut response = bytes_answer(StatusCode::OK, format.content_type(), Body::new(Pages(pages)));
-    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(response)
+    Ok(export::answer(format.content_type(), pages))
 }
 
 fn write(
@@ -113,19 +100,6 @@ fn write(
         text: &comment.text,
     };
     format.entry(&entry, first, out);
-}
-
-async fn next_page(shard: &ShardHandle, room: &RoomId, page: &ExportPage) -> Result<ExportPage, ReadRefused> {
-    let mut tries = 0;
-    loop {
-        match shard.archive(room.clone(), After::Position(page.upto)).await {
-            Err(ReadRefused::Busy(delay)) if tries < BUSY_TRIES => {
-                tries += 1;
-                tokio::time::sleep(delay.retry_after).await;
-            }
-            other => return other,
-        }
-    }
 }
 
 /// What stands for authors in one room's archives.

@@ -5,6 +5,7 @@
 //! last has left, so an export of any size holds one page.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::body::{Body, HttpBody};
@@ -12,7 +13,7 @@ use axum::extract::State;
 use bytes::Bytes;
 use grandstand_core::ids::Position;
 use grandstand_core::names::RoomId;
-use grandstand_core::record::Record;
+use grandstand_core::record::{Record, Room};
 use grandstand_wire::codes::ErrorCode;
 use grandstand_wire::{chain, export};
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
@@ -24,19 +25,15 @@ use super::ask::Ask;
 use super::{Control, Shared};
 use crate::auth;
 use crate::auth::permit::{self, Permit};
-use crate::link::{ExportPage, OVERLOADED, ReadRefused, ShardHandle};
+use crate::link::{ExportPage, OVERLOADED, ReadRefused};
 
 /// The log's head when an export began, and the chain's link there in hex: who keeps it can hold the log against it for ever.
-pub(super) static CHAIN_HEAD: HeaderName = HeaderName::from_static("chain-head");
+static CHAIN_HEAD: HeaderName = HeaderName::from_static("chain-head");
 /// A reader that is busy is asked again this often; then the export breaks off, which the client sees.
 const BUSY_TRIES: u32 = 20;
 
 pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
-    let room = ask.room()?;
-    let who = ask.identity(&control)?;
-    auth::may_export(who.as_deref(), &room)?;
-    let shown = permit::may_review(who.as_deref(), Some(&room))?;
-    control.settings(&room).await?;
+    let (room, shown, _) = begin(&control, &ask).await?;
     let from = ask.cursor("from")?.unwrap_or(Position::START);
     let to = ask.cursor("to")?;
     let (mut control_too, mut raw_too) = (false, false);
@@ -72,23 +69,43 @@ pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
             if page.upto >= end || page.upto >= page.head {
                 return;
             }
-            page = match next_page(&shard, &room, page.upto, &mut 0).await {
+            let next = || shard.export(room.clone(), page.upto);
+            page = match next_page(next, &mut 0).await {
                 Ok(page) => page,
-                Err(refused) => {
-                    tracing::warn!(?refused, room = room.as_str(), "an export broke off");
-                    let _ = send.send(Err(BrokeOff)).await;
-                    return;
-                }
+                Err(refused) => return break_off(&send, &room, refused).await,
             };
         }
     });
-    let mut response = bytes_answer(StatusCode::OK, "application/jsonl", Body::new(Pages(pages)));
-    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let mut response = answer("application/jsonl", pages);
     if let Some(head) = head {
         let head = HeaderValue::from_str(&head).expect("digits and hex are a header value");
         response.headers_mut().insert(&CHAIN_HEAD, head);
     }
     Ok(response)
+}
+
+/// A room that the caller may take out whole, leave to show it, and its settings.
+pub(super) async fn begin(control: &Control, ask: &Ask) -> Result<(RoomId, Permit, Arc<Room>), Problem> {
+    let room = ask.room()?;
+    let who = ask.identity(control)?;
+    auth::may_export(who.as_deref(), &room)?;
+    let shown = permit::may_review(who.as_deref(), Some(&room))?;
+    let settings = control.settings(&room).await?;
+    Ok((room, shown, settings))
+}
+
+/// A body that comes page by page.
+pub(super) fn answer(kind: &'static str, pages: mpsc::Receiver<Page>) -> Response<Body> {
+    let mut response = bytes_answer(StatusCode::OK, kind, Body::new(Pages(pages)));
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// The client sees it by the body's end.
+pub(super) async fn break_off(send: &mpsc::Sender<Page>, room: &RoomId, refused: ReadRefused) {
+    tracing::warn!(?refused, room = room.as_str(), "an export broke off");
+    // Who is gone needs no word of it.
+    let _ = send.send(Err(BrokeOff)).await;
 }
 
 fn write_line(record: &Record, _permit: Permit, out: &mut Vec<u8>) {
@@ -107,14 +124,12 @@ pub(super) fn before(from: Position) -> Position {
 }
 
 /// What follows, asked for again while the readers are busy. `tries`: how often that was so already.
-pub(super) async fn next_page(
-    shard: &ShardHandle,
-    room: &RoomId,
-    after: Position,
+pub(super) async fn next_page<P: Future<Output = Result<ExportPage, ReadRefused>>>(
+    page: impl Fn() -> P,
     tries: &mut u32,
 ) -> Result<ExportPage, ReadRefused> {
     loop {
-        match shard.export(room.clone(), after).await {
+        match page().await {
             Err(ReadRefused::Busy(delay)) if *tries < BUSY_TRIES => {
                 *tries += 1;
                 tokio::time::sleep(delay.retry_after).await;
@@ -129,8 +144,10 @@ pub(super) async fn next_page(
 #[error("the export broke off")]
 pub(super) struct BrokeOff;
 
+pub(super) type Page = Result<Bytes, BrokeOff>;
+
 /// A body that is written elsewhere.
-pub(super) struct Pages(pub(super) mpsc::Receiver<Result<Bytes, BrokeOff>>);
+struct Pages(mpsc::Receiver<Page>);
 
 impl HttpBody for Pages {
     type Data = Bytes;

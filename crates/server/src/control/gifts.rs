@@ -104,7 +104,7 @@ pub async fn account(State(control): State<Shared>, ask: Ask) -> Result<Response
     let mut totals: BTreeMap<(Arc<str>, UserId), Sum> = BTreeMap::new();
     let mut currencies: BTreeMap<Arc<str>, Sum> = BTreeMap::new();
     let more = loop {
-        let page = export::next_page(&control.deps.shard, &room, upto, &mut tries).await?;
+        let page = export::next_page(|| control.deps.shard.export(room.clone(), upto), &mut tries).await?;
         // What is committed meanwhile is the next account's.
         let end = *end.get_or_insert(page.head);
         let end = end.min(page.head);
