@@ -706,8 +706,6 @@ pub struct ExportPage {
     pub upto: Position,
     /// The log's head when the page was read; `upto == head` ends an export without `to`.
     pub head: Position,
-    /// The chain's link there.
-    pub link: Option<Link>,
 }
 
 /// What the log was read for, once each time it was.

@@ -49,7 +49,8 @@ pub async fn get(State(control): State<Shared>, ask: Ask) -> Result<Response<Bod
     let shard = control.deps.shard.clone();
     // The first page is read before the head is sent, so that what can be refused is refused by status.
     let mut page = shard.export(room.clone(), after).await?;
-    let head = page.link.map(|link| format!("{} {}", page.head.value(), chain::hex(&link)));
+    let link = shard.chain_link(page.head).await?;
+    let head = link.map(|link| format!("{} {}", page.head.value(), chain::hex(&link)));
     let (send, pages) = mpsc::channel(1);
     tokio::spawn(async move {
         let _slot = slot;

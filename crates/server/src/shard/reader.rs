@@ -291,15 +291,13 @@ impl Reader {
     fn export(&mut self, room: &RoomId, after: Position) -> Result<ExportPage, ReadRefused> {
         let head = self.moment(room)?.head;
         if after >= head {
-            let link = self.log.link(head).map_err(fault)?;
-            return Ok(ExportPage { records: Vec::new(), upto: after, head, link });
+            return Ok(ExportPage { records: Vec::new(), upto: after, head });
         }
         self.status.add_read(Read::Export);
         let mut page = self.log.room_scan(room, after, PAGE_ROWS_MAX).map_err(fault)?;
         // What was committed since is another page's, when it has been given out.
         page.records.retain(|record| record.event_id().position() <= head);
-        let link = self.log.link(head).map_err(fault)?;
-        Ok(ExportPage { records: page.records, upto: page.upto.min(head), head, link })
+        Ok(ExportPage { records: page.records, upto: page.upto.min(head), head })
     }
 
     /// The room's comments as anybody may still be shown them: nothing that was taken back, that waits or that its author alone is shown.
@@ -310,7 +308,7 @@ impl Reader {
             After::From(ts) => self.log.before_ts(ts).map_err(fault)?,
         };
         if after >= head {
-            return Ok(ExportPage { records: Vec::new(), upto: after, head, link: None });
+            return Ok(ExportPage { records: Vec::new(), upto: after, head });
         }
         self.status.add_read(Read::Export);
         let mut page = self.log.room_page(room, after, PAGE_ROWS_MAX).map_err(fault)?;
@@ -319,14 +317,14 @@ impl Reader {
             is_shown && record.audience == Audience::Everyone && record.event_id().position() <= head
         });
         self.facts.without_retracted(room, &mut page.records);
-        Ok(ExportPage { records: page.records, upto: page.upto.min(head), head, link: None })
+        Ok(ExportPage { records: page.records, upto: page.upto.min(head), head })
     }
 
     /// One page of the log, without what users say and what says nothing.
     fn scan(&mut self, after: Position) -> Result<ExportPage, ReadRefused> {
         let head = self.facts.head();
         if after >= head {
-            return Ok(ExportPage { records: Vec::new(), upto: after, head, link: None });
+            return Ok(ExportPage { records: Vec::new(), upto: after, head });
         }
         self.status.add_read(Read::Export);
         let mut records = self.log.scan(after, PAGE_ROWS_MAX).map_err(fault)?;
@@ -336,7 +334,7 @@ impl Reader {
                 matches!(record.body, Body::Comment(_) | Body::Erased | Body::EpochStart | Body::Tally(_));
             !says_nothing && record.event_id().position() <= head
         });
-        Ok(ExportPage { records, upto, head, link: None })
+        Ok(ExportPage { records, upto, head })
     }
 
     /// Everything the log holds of the room before `before`, one page of the newest, newest first.
