@@ -238,6 +238,12 @@ pub fn may_configure(who: Option<&Identity>) -> Result<(), Denied> {
     allowed(id.roles.has(Role::RegionOps) || id.roles.has(Role::Admin))
 }
 
+/// What only an admin may, an operator of a region not: hand out secrets, call a key in, erase users, hold the log against its chain.
+pub fn may_administer(who: Option<&Identity>) -> Result<(), Denied> {
+    let id = who.ok_or(Denied::NeedsToken)?;
+    allowed(id.roles.has(Role::Admin))
+}
+
 pub fn may_export(who: Option<&Identity>, room: &RoomId) -> Result<(), Denied> {
     let id = who.ok_or(Denied::NeedsToken)?;
     allowed(may_act_as_backend(who, room).is_ok() || id.roles.has(Role::Admin))

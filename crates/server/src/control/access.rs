@@ -22,7 +22,7 @@ use super::Shared;
 use super::answer::{Problem, json as answer_json};
 use super::ask::{Ask, Fields};
 use super::rooms::justification;
-use crate::auth::{self, Identity, Role};
+use crate::auth::{self, Identity};
 use crate::clock;
 
 /// Where it is audited as being of.
@@ -63,8 +63,8 @@ fn whose(fields: &mut Fields<'_>, who: &Identity) -> Result<Revoked, Problem> {
     let (Some(what), None) = (given.next(), given.next()) else {
         return Err(Problem::new(ErrorCode::BadField, "one of user, session and key says whose tokens"));
     };
-    if matches!(what, Revoked::Key(_)) && !who.roles.has(Role::Admin) {
-        return Err(auth::Denied::NotAllowed.into());
+    if matches!(what, Revoked::Key(_)) {
+        auth::may_administer(Some(who))?;
     }
     Ok(what)
 }

@@ -21,8 +21,8 @@ use super::answer::{Problem, json as answer_json};
 use super::ask::Ask;
 use super::audit;
 use super::signature::unhex;
+use crate::auth;
 use crate::auth::permit::{self, Permit};
-use crate::auth::{self, Role};
 use crate::clock;
 
 /// The records one change wrote, at most: a ban, its purge, and what comes with a change of settings.
@@ -204,10 +204,7 @@ fn row_of(record: &Record, kind: &str, permit: Permit) -> Value {
 /// `GET /admin/ledger/verify?after=&link=`: whether the log is what was written, a stretch of it at a time, from where an earlier answer
 /// came to. `broken` names the first record that does not fit.
 pub async fn verify(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
-    let who = ask.identity(&control)?.ok_or(auth::Denied::NeedsToken)?;
-    if !who.roles.has(Role::Admin) {
-        return Err(auth::Denied::NotAllowed.into());
-    }
+    auth::may_administer(ask.identity(&control)?.as_deref())?;
     let mut from = match (ask.cursor("after")?, ask.query("link")?) {
         (None, None) => None,
         (Some(after), Some(link)) => {

@@ -16,7 +16,7 @@ use super::ask::Ask;
 use super::rooms::justification;
 use super::{Control, Shared};
 use crate::auth::provider_keys::{Fault, KID_RULE, Live, Origin, is_kid, is_provider};
-use crate::auth::{self, Identity, Role, files};
+use crate::auth::{self, files};
 use crate::clock;
 use crate::link::OVERLOADED;
 
@@ -44,11 +44,6 @@ fn provider(ask: &Ask) -> Result<Key, Problem> {
     Key::parse(ask.param("provider")).filter(|id| is_provider(id.as_str())).ok_or_else(wrong)
 }
 
-/// Whoever may say what the score is: less than an operator of the score desk is not enough to hand out secrets.
-fn may_hand_out(who: &Identity) -> Result<(), Problem> {
-    if who.roles.has(Role::Admin) { Ok(()) } else { Err(auth::Denied::NotAllowed.into()) }
-}
-
 fn told(live: &Live, provider: &str) -> Value {
     let keys = live.of_provider(provider).into_iter().map(|(kid, origin)| match origin {
         Origin::Configured => json!({"kid": kid, "from": "configuration", "since_ts": null, "by": null}),
@@ -72,7 +67,7 @@ pub async fn list(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
 /// `POST /admin/providers/{provider}/keys {kid?, justification}`: the one answer with the secret in it.
 pub async fn make(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
     let (who, mut fields) = ask.configures(&control)?;
-    may_hand_out(&who)?;
+    auth::may_administer(Some(&who))?;
     let provider = provider(&ask)?;
     let kid = fields.get("kid", KID_RULE, |v| v.as_str().filter(|kid| is_kid(kid)).and_then(Key::parse));
     let why = justification(&mut fields)?;
@@ -91,7 +86,7 @@ pub async fn make(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
 /// `DELETE /admin/providers/{provider}/keys/{kid} {justification}`: nothing that is signed with it is taken from here on.
 pub async fn take_back(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
     let (who, mut fields) = ask.configures(&control)?;
-    may_hand_out(&who)?;
+    auth::may_administer(Some(&who))?;
     let provider = provider(&ask)?;
     let kid = ask.param("kid");
     let why = justification(&mut fields)?;

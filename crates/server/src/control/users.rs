@@ -22,7 +22,7 @@ use super::Shared;
 use super::answer::{Problem, json as answer_json};
 use super::ask::Ask;
 use super::rooms::justification;
-use crate::auth::{self, Role, files};
+use crate::auth::{self, files};
 
 /// By then nothing names the user, on a log that is read through in that time.
 const WITHIN_SECONDS: u64 = 60;
@@ -30,17 +30,15 @@ const WITHIN_SECONDS: u64 = 60;
 /// `DELETE /admin/users/{user} {justification}`: nothing of before names the user any more.
 pub async fn erase(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
     let user = ask.user()?;
-    let who = ask.identity(&control)?.ok_or(auth::Denied::NeedsToken)?;
-    if !who.roles.has(Role::Admin) {
-        return Err(auth::Denied::NotAllowed.into());
-    }
+    let who = ask.identity(&control)?;
+    auth::may_administer(who.as_deref())?;
     let mut fields = ask.object()?;
     let why = justification(&mut fields)?;
     if why.contains(user.as_str()) {
         let text = "justification: it is kept, so it must not name whom it erases";
         return Err(Problem::new(ErrorCode::BadField, text));
     }
-    let by = who.user.clone();
+    let by = who.expect("nobody else may").user.clone();
     control.record(by.clone(), "erase user", "site", &why, json!({}))?;
     strike(&control, &user).await?;
     let answer = control.deps.shard.ask(Command::EraseUser { by, user: user.clone() }).await?;
