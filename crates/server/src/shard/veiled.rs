@@ -18,41 +18,47 @@ pub struct Veiled {
 }
 
 impl Veiled {
-    fn page(&self, mut page: RoomPage) -> RoomPage {
-        self.status.erasing().veil(&mut page.records);
-        page
+    fn page(&mut self, read: impl FnOnce(&mut dyn LogReader) -> Result<RoomPage, Fault>) -> Result<RoomPage, Fault> {
+        let before = self.status.erasing().now();
+        let mut page = read(&mut *self.log)?;
+        self.status.erasing().veil(before, &mut page.records);
+        Ok(page)
+    }
+
+    /// The same of records that viewers are sent: what is left of one may be for none.
+    fn shown(&mut self, read: impl FnOnce(&mut dyn LogReader) -> Result<RoomPage, Fault>) -> Result<RoomPage, Fault> {
+        let mut page = self.page(read)?;
+        page.records.retain(|record| record.lane().is_some());
+        Ok(page)
     }
 }
 
 impl LogReader for Veiled {
     fn scan(&mut self, after: Position, rows: usize) -> Result<Vec<Arc<Record>>, Fault> {
+        let before = self.status.erasing().now();
         let mut records = self.log.scan(after, rows)?;
-        self.status.erasing().veil(&mut records);
+        self.status.erasing().veil(before, &mut records);
         Ok(records)
     }
 
     fn room_scan(&mut self, room: &RoomId, after: Position, rows: usize) -> Result<RoomPage, Fault> {
-        self.log.room_scan(room, after, rows).map(|page| self.page(page))
+        self.page(|log| log.room_scan(room, after, rows))
     }
 
     fn room_page(&mut self, room: &RoomId, after: Position, rows: usize) -> Result<RoomPage, Fault> {
-        let mut page = self.log.room_page(room, after, rows).map(|page| self.page(page))?;
-        page.records.retain(|record| record.lane().is_some());
-        Ok(page)
+        self.shown(|log| log.room_page(room, after, rows))
     }
 
     fn room_page_back(&mut self, room: &RoomId, before: Position, rows: usize) -> Result<RoomPage, Fault> {
-        let mut page = self.log.room_page_back(room, before, rows).map(|page| self.page(page))?;
-        page.records.retain(|record| record.lane().is_some());
-        Ok(page)
+        self.shown(|log| log.room_page_back(room, before, rows))
     }
 
     fn room_scan_back(&mut self, room: &RoomId, before: Position, rows: usize) -> Result<RoomPage, Fault> {
-        self.log.room_scan_back(room, before, rows).map(|page| self.page(page))
+        self.page(|log| log.room_scan_back(room, before, rows))
     }
 
     fn others_back(&mut self, room: Option<&RoomId>, before: Position, rows: usize) -> Result<RoomPage, Fault> {
-        self.log.others_back(room, before, rows).map(|page| self.page(page))
+        self.page(|log| log.others_back(room, before, rows))
     }
 
     fn room_facts(&mut self, room: &RoomId, after: Position, upto: Position) -> Result<RoomFacts, Fault> {
