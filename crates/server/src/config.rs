@@ -160,9 +160,9 @@ pub struct Config {
     /// Those of them that are long-polls and wait.
     pub polls_per_user: u32,
     pub polls_per_address: u32,
-    /// Streams of this server, and of one room of it; `None`: unlimited.
     /// Resident memory of each process.
     pub memory_bytes: Option<u64>,
+    /// Streams of this server, and of one room of it; `None`: unlimited.
     pub connections_max: Option<u32>,
     pub connections_per_room_max: Option<u32>,
     pub exempt: Vec<Network>,
@@ -775,24 +775,22 @@ impl Reader {
             ("transport.sse.listen", Transport::Sse),
             ("transport.poll.listen", Transport::Poll),
         ] {
-            let addresses = self.each(name, "is not ADDRESS:PORT", |text| text.parse::<SocketAddr>().ok());
-            if addresses.len() > EDGES_MAX {
-                self.fault(name, &format!("has at most {EDGES_MAX} addresses"));
-            }
-            edges.extend(addresses.into_iter().map(|address| Listen { address, serves: Serves::Only(transport) }));
+            let serves = Serves::Only(transport);
+            edges.extend(self.listeners(name).into_iter().map(|address| Listen { address, serves }));
         }
         edges
     }
 
+    fn listeners(&mut self, name: &str) -> Vec<SocketAddr> {
+        let list = self.each(name, "is not ADDRESS:PORT", |text| text.parse().ok());
+        if list.len() > EDGES_MAX {
+            self.fault(name, &format!("has at most {EDGES_MAX} addresses"));
+        }
+        list
+    }
+
     fn irc(&mut self) -> edge::Irc {
-        let mut addresses = |name: &str| {
-            let list = self.each(name, "is not ADDRESS:PORT", |text| text.parse::<SocketAddr>().ok());
-            if list.len() > EDGES_MAX {
-                self.fault(name, &format!("has at most {EDGES_MAX} addresses"));
-            }
-            list
-        };
-        let (tcp, websocket) = (addresses("irc.tcp.listen"), addresses("irc.websocket.listen"));
+        let (tcp, websocket) = (self.listeners("irc.tcp.listen"), self.listeners("irc.websocket.listen"));
         let connections_max = self.number("irc.connections_max", 1, 1_000_000) as u32;
         edge::Irc { tcp, websocket, connections_max }
     }
