@@ -70,11 +70,13 @@ pub async fn list(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
     let detail = control.deps.shard.room(room.clone()).await?;
     let mut events: Vec<(&EventId, &Reported)> = detail.reports.events.iter().collect();
     events.sort_by_key(|(id, reported)| (Reverse(reported.users.len()), **id));
-    let started = clock::mono();
+    let (started, newest) = (clock::mono(), newest_of_users(&detail.retracted));
     let mut reports = Vec::new();
     for (id, reported) in events {
         let may_look = clock::mono().since(started) < LOOK_FOR;
-        if control.was_taken_back(&room, *id, &detail.retracted, may_look).await? {
+        if let Some(newest) = newest.filter(|newest| id < newest)
+            && control.was_taken_back(&room, *id, &detail.retracted, newest, may_look).await?
+        {
             continue;
         }
         let reasons: BTreeMap<&str, u32> = reported.reasons.iter().map(|(reason, n)| (&**reason, *n)).collect();
@@ -85,15 +87,16 @@ pub async fn list(State(control): State<Shared>, ask: Ask) -> Result<Response<Bo
 }
 
 impl Control {
-    /// Whether a reported event went with its author's comments, as far as it is known or may be looked up.
+    /// Whether a reported event went with its author's comments, as far as it is known or may be looked up. `newest`: as of
+    /// [`newest_of_users`].
     async fn was_taken_back(
         &self,
         room: &RoomId,
         event: EventId,
         retracted: &Retracted,
+        newest: EventId,
         may_look: bool,
     ) -> Result<bool, Problem> {
-        let Some(newest) = newest_of_users(retracted).filter(|newest| event < *newest) else { return Ok(false) };
         match self.looked.of(room, event) {
             Some(Known::Gone) => return Ok(true),
             Some(Known::Stood(then)) if newest <= then => return Ok(false),
