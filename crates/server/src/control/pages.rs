@@ -2,6 +2,7 @@
 
 use axum::body::Body;
 use axum::extract::State;
+use grandstand_core::ids::Position;
 use grandstand_wire::codes::ErrorCode;
 use http::{HeaderValue, Response, StatusCode, header};
 
@@ -66,10 +67,9 @@ const OVERLAY_PARAMETERS: [(&str, &str, Holds); 3] = [
     ("fade", "is a number of seconds from 0 to 3600, 0 being never", |v| number(v).is_some_and(|n| n <= 3600)),
 ];
 
-/// Digits alone, no leading zeros but "0" itself.
+/// By the rule of every number that clients send as text.
 fn number(text: &str) -> Option<u16> {
-    let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
-    text.parse().ok().filter(|_| plain)
+    Position::parse(text)?.value().try_into().ok()
 }
 
 macro_rules! asset {
