@@ -7,14 +7,10 @@
 //! Numbers: docs/protocol.md (2 a user, 32 an IPv4 address or IPv6 /64). A user without a name is told by its address alone.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
-use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard};
 
-use grandstand_core::names::UserId;
-
 use super::polls::Line;
-use super::streams::{Counters, Full, Key, Prefix};
+use super::streams::{Counters, Full, Held, Key};
 
 const SHARDS: usize = 16;
 
@@ -35,7 +31,6 @@ struct Holding {
 
 pub struct Holders {
     limits: Limits,
-    secret: RandomState,
     users: Counters,
     addresses: Counters,
     lines: [Mutex<HashMap<Line, Holding>>; SHARDS],
@@ -43,25 +38,18 @@ pub struct Holders {
 
 impl Holders {
     pub fn new(limits: Limits) -> Holders {
-        Holders {
-            limits,
-            secret: RandomState::new(),
-            users: Counters::default(),
-            addresses: Counters::default(),
-            lines: Default::default(),
-        }
+        Holders { limits, users: Counters::default(), addresses: Counters::default(), lines: Default::default() }
     }
 
-    /// A call on the line will wait. `None` for a user or an address without a limit.
-    /// Errors: the limit that is reached; nothing is held then.
-    pub fn enter(&self, line: Line, user: Option<&UserId>, address: Option<IpAddr>) -> Result<(), Full> {
+    /// A call on the line will wait, which is the stream that holds this much.
+    /// Errors: the limit that is reached; nothing more is held then.
+    pub fn enter(&self, line: Line, held: &Held) -> Result<(), Full> {
         let mut lines = self.line(line);
         if let Some(holding) = lines.get_mut(&line) {
             holding.n_calls += 1;
             return Ok(());
         }
-        let address = address.map(|address| Key::of(self.secret.hash_one(Prefix::of(address))));
-        let user = user.map(|user| Key::of(self.secret.hash_one(user)));
+        let Held { user, address, .. } = *held;
         if let Some(key) = address {
             self.addresses.add(key, self.limits.per_address).ok_or(Full::Polls)?;
         }
@@ -95,11 +83,30 @@ impl Holders {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use grandstand_core::names::UserId;
 
     use super::{Holders, Limits};
     use crate::gateway::polls::Line;
-    use crate::gateway::streams::Full;
+    use crate::gateway::streams::{self, Full, StreamTable};
+
+    /// Streams without a limit of their own.
+    struct Polls {
+        streams: StreamTable,
+        holders: Holders,
+    }
+
+    impl Polls {
+        fn new(limits: Limits) -> Polls {
+            let many = streams::Limits { per_user: 999, per_address: 999, total: None, per_room: None };
+            Polls { streams: StreamTable::new(many), holders: Holders::new(limits) }
+        }
+
+        fn enter(&self, line: Line, user: Option<&UserId>, address: Option<IpAddr>) -> Result<(), Full> {
+            self.holders.enter(line, &self.streams.enter(user, address, &Default::default())?)
+        }
+    }
 
     fn line(of: &str, tab: u32) -> Line {
         Line::of(of, "r", &tab.to_string())
@@ -107,11 +114,11 @@ mod tests {
 
     #[test]
     fn r59_two_lines_of_a_user_wait_and_a_newer_call_of_one_of_them_finds_its_place() {
-        let holders = Holders::new(Limits { per_user: 2, per_address: 99 });
+        let polls = Polls::new(Limits { per_user: 2, per_address: 99 });
         let (ann, bob) = (UserId::parse("ann"), UserId::parse("bob"));
         let enter = |tab, user: &Option<UserId>| {
             let name = user.as_ref().map_or("", |user| user.as_str());
-            holders.enter(line(name, tab), user.as_ref(), "192.0.2.1".parse().ok())
+            polls.enter(line(name, tab), user.as_ref(), "192.0.2.1".parse().ok())
         };
         enter(1, &ann).unwrap();
         enter(2, &ann).unwrap();
@@ -119,29 +126,29 @@ mod tests {
         enter(3, &bob).unwrap();
         // The newer call is there before the older one is answered.
         enter(1, &ann).unwrap();
-        holders.leave(line("ann", 1));
+        polls.holders.leave(line("ann", 1));
         assert_eq!(enter(3, &ann), Err(Full::Polls), "the newer one still waits");
-        holders.leave(line("ann", 1));
+        polls.holders.leave(line("ann", 1));
         enter(3, &ann).unwrap();
         assert_eq!(enter(1, &ann), Err(Full::Polls));
     }
 
     #[test]
     fn r59_an_address_has_its_limit_and_a_refusal_holds_nothing() {
-        let holders = Holders::new(Limits { per_user: 1, per_address: 3 });
+        let polls = Polls::new(Limits { per_user: 1, per_address: 3 });
         let at = |address: &str| address.parse().ok();
         let ann = UserId::parse("ann");
-        holders.enter(line("ann", 1), ann.as_ref(), at("2001:db8::1")).unwrap();
+        polls.enter(line("ann", 1), ann.as_ref(), at("2001:db8::1")).unwrap();
         for _ in 0..9 {
-            assert_eq!(holders.enter(line("ann", 2), ann.as_ref(), at("2001:db8::2")), Err(Full::Polls));
+            assert_eq!(polls.enter(line("ann", 2), ann.as_ref(), at("2001:db8::2")), Err(Full::Polls));
         }
-        holders.enter(line("a", 1), None, at("2001:db8::2")).unwrap();
-        holders.enter(line("a", 2), None, at("2001:db8::3")).unwrap();
-        assert_eq!(holders.enter(line("a", 3), None, at("2001:db8::4")), Err(Full::Polls));
-        holders.enter(line("b", 3), None, at("2001:db8:0:1::4")).unwrap();
+        polls.enter(line("a", 1), None, at("2001:db8::2")).unwrap();
+        polls.enter(line("a", 2), None, at("2001:db8::3")).unwrap();
+        assert_eq!(polls.enter(line("a", 3), None, at("2001:db8::4")), Err(Full::Polls));
+        polls.enter(line("b", 3), None, at("2001:db8:0:1::4")).unwrap();
         // Loopback and exempt networks have none.
-        (0..99).for_each(|tab| holders.enter(line("c", tab), None, None).unwrap());
-        holders.leave(line("a", 1));
-        holders.enter(line("a", 3), None, at("2001:db8::4")).unwrap();
+        (0..99).for_each(|tab| polls.enter(line("c", tab), None, None).unwrap());
+        polls.holders.leave(line("a", 1));
+        polls.enter(line("a", 3), None, at("2001:db8::4")).unwrap();
     }
 }

@@ -544,7 +544,7 @@ impl Worker {
         self.look_at_places();
         let held = entered?;
         if let Some(line) = line {
-            if let Err(full) = self.shared.holders.enter(line, user.as_ref(), address) {
+            if let Err(full) = self.shared.holders.enter(line, &held) {
                 self.shared.streams.leave(&held);
                 self.look_at_places();
                 return Err(full);

@@ -60,8 +60,8 @@ pub struct Limits {
 /// What one open stream holds; given back with [`StreamTable::leave`].
 #[derive(Debug, Default)]
 pub struct Held {
-    user: Option<Key>,
-    address: Option<Key>,
+    pub(super) user: Option<Key>,
+    pub(super) address: Option<Key>,
     room: Option<Arc<RoomTally>>,
 }
 
@@ -161,7 +161,7 @@ impl StreamTable {
 }
 
 impl Key {
-    pub fn of(hash: u64) -> Key {
+    fn of(hash: u64) -> Key {
         Key { high: (hash >> 32) as u32, low: NonZeroU32::new(hash as u32).unwrap_or(NonZeroU32::MIN) }
     }
 }
