@@ -1,8 +1,8 @@
 // The SSE rung, by fetch: a token travels in a header, refusals can be read, and Node has it too.
 import type { Hearing, Opening, Stream, Transport } from './transport.ts';
-import { attemptQuery, parsed, urlOf } from './transport.ts';
+import { attemptQuery, parsed, reading, urlOf } from './transport.ts';
 import { endOf } from './http.ts';
-import type { AnyEvent, Ended } from './types.ts';
+import type { AnyEvent } from './types.ts';
 
 /** A line may be as long as the server's longest event, and some. */
 const LINE_MAX = 1 << 20;
@@ -32,16 +32,7 @@ export function sseTransport(fetch: typeof globalThis.fetch): Transport {
   return {
     way: 'sse',
     open({ base, roomId, cursor, token, session, attempted }: Opening, on: Hearing): Stream {
-      const abort = new AbortController();
-      let over = false;
-      let greeted = false;
-      const end = (how: Ended) => {
-        if (over) return;
-        over = true;
-        on.ended(how, greeted ? 'closed' : 'refused');
-        abort.abort();
-      };
-      const read = async () => {
+      return reading(on, async (it) => {
         const query = attemptQuery(attempted);
         if (!token && session) query['session'] = session;
         const answer = await fetch(urlOf(base, roomId, 'sse', query), {
@@ -50,34 +41,24 @@ export function sseTransport(fetch: typeof globalThis.fetch): Transport {
             ...(token && { authorization: `Bearer ${token}` }),
             ...(cursor > 0 && { 'last-event-id': String(cursor) }),
           },
-          cache: 'no-store', credentials: 'omit', signal: abort.signal,
+          cache: 'no-store', credentials: 'omit', signal: it.signal,
         });
         if (!answer.ok || !answer.body || !answer.headers.get('content-type')?.startsWith('text/event-stream')) {
-          return end(await endOf(answer));
+          return it.end(await endOf(answer));
         }
         const reader = answer.body.getReader();
         const decoder = new TextDecoder();
         const take = sseReader();
-        while (!over) {
+        while (!it.over) {
           const { done, value } = await reader.read();
-          if (over) return;
-          if (done) return end({ code: 1006 });
+          if (it.over) return;
+          if (done) return it.end({ code: 1006 });
           const list = take(decoder.decode(value, { stream: true })).map(parsed).filter((e): e is AnyEvent => typeof e === 'object' && e !== null);
-          greeted ||= list.some((e) => e.type === 'hello');
+          it.stands ||= list.some((e) => e.type === 'hello');
           // A comment line has no event: the stream lives.
-          on.events(list);
-          const close = list.find((e) => e.type === 'close');
-          if (close) return end(close);
+          it.tell(list);
         }
-      };
-      read().catch(() => end({ code: 1006 }));
-      return {
-        send: () => false,
-        abandon(): void {
-          over = true;
-          abort.abort();
-        },
-      };
+      });
     },
   };
 }

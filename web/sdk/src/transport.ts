@@ -49,6 +49,41 @@ export function urlOf(base: string, roomId: string, tail: string, query: Record<
   return `${base}/v1/rooms/${encodeURIComponent(roomId)}/${tail}${words && `?${words}`}`;
 }
 
+/** What reads a stream that comes by requests. */
+export interface Reading {
+  readonly signal: AbortSignal;
+  /** Nobody listens any more. */
+  readonly over: boolean;
+  /** Something came that only a stream brings: what ends from here on was one. */
+  stands: boolean;
+  /** Gives events, and ends with the `close` that is among them. */
+  tell(list: AnyEvent[]): void;
+  end(how: Ended): void;
+}
+
+/** A stream that `read` reads until it is over; one that fails ends without a word. */
+export function reading(on: Hearing, read: (it: Reading) => Promise<void>): Stream {
+  const abort = new AbortController();
+  const { signal } = abort;
+  const it: Reading = {
+    signal,
+    get over() { return signal.aborted; },
+    stands: false,
+    tell(list) {
+      on.events(list);
+      const close = list.find((e) => e.type === 'close');
+      if (close) it.end(close);
+    },
+    end(how) {
+      if (it.over) return;
+      abort.abort();
+      on.ended(how, it.stands ? 'closed' : 'refused');
+    },
+  };
+  read(it).catch(() => it.end({ code: 1006 }));
+  return { send: () => false, abandon: () => abort.abort() };
+}
+
 /** Reads JSON, or gives `null`. */
 export function parsed(text: string): unknown {
   try {
