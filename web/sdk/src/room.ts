@@ -15,6 +15,7 @@ import { ANSWER_MS, Store } from './store.ts';
 import { Ring, Tabs, tabTransport } from './tabs.ts';
 import type { Said } from './tabs.ts';
 import type { Hearing, Stream, Transport } from './transport.ts';
+import { urlOf } from './transport.ts';
 import type { AnyEvent, Ended, Failure, Op, Rung, Snapshot, Way } from './types.ts';
 import type { Endpoints, User } from './wire.ts';
 import { websocketTransport } from './websocket.ts';
@@ -310,7 +311,7 @@ export class Room {
       if (!same) { void this.renewToken(); return; }
       if (conn.way === 'websocket') conn.stream?.send({ op: 'auth', token: fresh });
       if (conn.way === 'sse') {
-        const answer = await ask(this.#fetch, `${conn.base}/v1/rooms/${encodeURIComponent(this.id)}/auth`, fresh, { session: conn.session, token: fresh });
+        const answer = await ask(this.#fetch, urlOf(conn.base, this.id, 'auth'), fresh, { session: conn.session, token: fresh });
         // The stream is gone: the next one comes with the new token.
         if (!answer.ok && conn === this.#main) { this.#dropAll(); this.#next(0); }
       }
@@ -392,8 +393,7 @@ export class Room {
     } as unknown as AnyEvent;
     if (missed) return [hello, ...missed.list];
     if (cursor === 0) return [hello];
-    const url = `/v1/rooms/${encodeURIComponent(this.id)}/snapshot?min=${mine}`;
-    return [hello, { type: 'snapshot_required', room_id: this.id, snapshot_url: url, reason: 'too_old', cursor: mine, pseq: pseq ?? 0 }];
+    return [hello, { type: 'snapshot_required', room_id: this.id, snapshot_url: urlOf('', this.id, 'snapshot', { min: String(mine) }), reason: 'too_old', cursor: mine, pseq: pseq ?? 0 }];
   }
 
   // ---- opening
@@ -535,12 +535,8 @@ export class Room {
     }
     if (taken.renew_in_ms !== undefined) this.#renewAt = now;
     this.#relay(taken.events, live);
-    if (greets) {
-      for (const user_id of this.#follows) conn.stream?.send({ op: 'follow', user_id });
-      this.store.reconnected(now);
-    } else if (conn === this.#probe && conn.greeted) {
-      this.#handOver(conn);
-    }
+    if (greets) this.#begins(conn, now);
+    else if (conn === this.#probe && conn.greeted) this.#handOver(conn);
     this.#changed();
     this.#saidStatus();
     this.#tick();
@@ -565,12 +561,18 @@ export class Room {
 
   /** The higher rung carries: it is the stream from here on, from the same cursor. */
   #handOver(conn: Conn): void {
+    const now = this.#env.now();
     this.#main?.stream?.abandon();
     this.#main = conn;
     this.#probe = null;
-    this.#held(conn, this.#env.now());
+    this.#held(conn, now);
+    this.#begins(conn, now);
+  }
+
+  /** What a new stream has to be told, or may be told again. */
+  #begins(conn: Conn, now: number): void {
     for (const user_id of this.#follows) conn.stream?.send({ op: 'follow', user_id });
-    this.store.reconnected(this.#env.now());
+    this.store.reconnected(now);
   }
 
   /** Says to the other tabs what is news. */
@@ -598,7 +600,6 @@ export class Room {
       return;
     }
     if (conn !== this.#main) return;
-    conn.stream?.abandon();
     this.#dropAll();
     this.#ended = how;
     const now = this.#env.now();
@@ -628,7 +629,6 @@ export class Room {
 
   /** Lets go of a stream that is silent, without waiting for its close. */
   #corpse(conn: Conn, failure: Failure): void {
-    conn.stream?.abandon();
     this.#end(conn, { code: 1006, reason: failure }, failure);
   }
 
@@ -706,7 +706,7 @@ export class Room {
 
   /** Fetches a snapshot and joins it. `null`: the first one, before there is a stream. */
   async #load(path: string | null): Promise<void> {
-    const url = path ?? `/v1/rooms/${encodeURIComponent(this.id)}/snapshot`;
+    const url = path ?? urlOf('', this.id, 'snapshot');
     const was = this.#session.cursor;
     let gone = false;
     try {

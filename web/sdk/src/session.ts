@@ -3,6 +3,7 @@
 // A bookmark in a book that several readers read aloud in turn: whoever reads, pages before the bookmark were heard. It must never
 // move past what was not heard, but by the server's word, and then it asks for a snapshot that is no older than the new place.
 // The awkward case: two streams at once, while one hands over to the other; both give the same events, and each counts once.
+import { urlOf } from './transport.ts';
 import type { ServerEvent } from './wire.ts';
 
 /** Between two snapshots that a stream asked for. */
@@ -47,7 +48,7 @@ export class Session {
     this.cursor = cursor;
   }
 
-  /** Takes what one stream gave. `sent`: the cursor that stream was opened with. */
+  /** Takes what one stream gave. */
   take(list: readonly ServerEvent[]): Taken {
     const taken: Taken = { events: [], reports: [] };
     for (const e of list) this.#take(e, taken);
@@ -126,7 +127,7 @@ export class Session {
     this.#fetchedAt = now;
     this.#asked = this.#min;
     this.#min = null;
-    return `/v1/rooms/${encodeURIComponent(this.#roomId)}/snapshot?min=${this.#asked}`;
+    return urlOf('', this.#roomId, 'snapshot', { min: String(this.#asked) });
   }
 
   /**
