@@ -5,7 +5,7 @@
 // (which lines are its own, what became of them, what part it is shown). It must never show a text that was retracted, also when
 // the retract came first.
 import type {
-  BannerEvent, CommentEvent, ConfigEvent, CounterValues, CountersEvent, GiftComboEvent, GiftEvent, PublishAckEvent, PublishCommitEvent,
+  BannerEvent, CommentEvent, ConfigEvent, CounterValues, CountersEvent, GiftComboEvent, GiftEvent, PublishAckEvent,
   RetractEvent, RoomConfig, ScoreEvent, ServerEvent, SkippedEvent, User,
 } from './wire.ts';
 import type { Op, Snapshot } from './types.ts';
@@ -250,7 +250,7 @@ export class Store {
         this.#acked(e);
         break;
       case 'publish_commit':
-        this.#decided(e);
+        this.#commit(e.client_msg_id, e.event_id);
         break;
       case 'rate_limited':
         this.#settle(e.client_msg_id, 'refused', { reason: e.reason, retryAfterMs: e.retry_after_ms });
@@ -259,14 +259,12 @@ export class Store {
         this.#settle(e.client_msg_id, 'refused', { reason: e.reason ?? 'moderation' });
         break;
       case 'moderation_pending':
-        this.#settle(e.client_msg_id, 'waiting', { reason: 'moderation', retryAfterMs: e.retry_after_ms });
-        this.#again(e.client_msg_id, e.retry_after_ms === undefined ? Infinity : now + e.retry_after_ms);
+        this.#settle(e.client_msg_id, 'waiting', { reason: 'moderation', retryAfterMs: e.retry_after_ms }, now + (e.retry_after_ms ?? Infinity));
         break;
       case 'error':
         if (e.client_msg_id === undefined) break;
         if (UNDECIDED.has(e.code)) {
-          this.#settle(e.client_msg_id, 'waiting', { reason: e.code, retryAfterMs: e.retry_after_ms });
-          this.#again(e.client_msg_id, now + (e.retry_after_ms ?? AGAIN_MS));
+          this.#settle(e.client_msg_id, 'waiting', { reason: e.code, retryAfterMs: e.retry_after_ms }, now + (e.retry_after_ms ?? AGAIN_MS));
         } else {
           this.#settle(e.client_msg_id, 'refused', { reason: e.message ?? e.code, retryAfterMs: e.retry_after_ms });
         }
@@ -354,7 +352,8 @@ export class Store {
 
   /** Sending failed: it is due again then. @internal */
   unsent(clientMsgId: string, at: number): void {
-    this.#again(clientMsgId, at);
+    const own = this.#own.get(clientMsgId);
+    if (own) own.due = at;
   }
 
   /**
@@ -368,16 +367,12 @@ export class Store {
     }
   }
 
-  #again(key: string, due: number): void {
-    const own = this.#own.get(key);
-    if (own) own.due = due;
-  }
-
-  #settle(key: string | undefined, fate: Fate, more: Partial<CommentEntry> = {}): void {
+  /** What became of an own comment. `due`: when it is asked about again. */
+  #settle(key: string | undefined, fate: Fate, more: Partial<CommentEntry> = {}, due = Infinity): void {
     const own = key === undefined ? undefined : this.#own.get(key);
     if (!own) return;
     Object.assign(own.entry, { reason: undefined, retryAfterMs: undefined, fate, ...more });
-    own.due = Infinity;
+    own.due = due;
     this.#touch(own.entry);
     const gone = own.entry.rawId === undefined ? undefined : this.#tombstones.get(own.entry.rawId);
     if (gone !== undefined) this.#hide(own.entry, gone);
@@ -388,10 +383,6 @@ export class Store {
     this.#settle(e.client_msg_id, 'sent', e.raw_id === undefined ? {} : { rawId: e.raw_id });
     // By HTTP an answer may say what a `publish_commit` would.
     if (e.raw_id !== undefined && (e.event_id !== undefined || e.shown !== undefined)) this.#commit(e.client_msg_id, e.event_id);
-  }
-
-  #decided(e: PublishCommitEvent): void {
-    this.#commit(e.client_msg_id, e.event_id);
   }
 
   /** What became of an own comment of a wide room, or of one that was held: its place, or that it is kept and not shown. */
