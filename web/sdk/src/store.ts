@@ -334,7 +334,8 @@ export class Store {
     for (const [key, own] of this.#own) {
       if (now - own.at > KEY_HELD_MS) {
         if (own.due < Infinity) this.#settle(key, 'unknown');
-        this.#own.delete(key);
+        // What a moderator has may be decided an hour later.
+        if (own.entry.fate !== 'waiting') this.#own.delete(key);
       } else if (own.due <= now && !own.entry.retracted) {
         own.due = now + ANSWER_MS;
         ops.push({ op: 'publish', client_msg_id: key, body: own.entry.body, ...(own.entry.parent && { reply_to: own.entry.parent.id }) });
@@ -357,13 +358,14 @@ export class Store {
   }
 
   /**
-   * A stream was opened: what the last one may have swallowed is due. Of a wide room that too of which nothing is known but
-   * that it is kept safe: the new stream is told the rest. @internal
+   * A stream was opened: what the last one may have swallowed is due. So is what waits for a word, of a wide room or of a moderator:
+   * the new stream is told the rest. @internal
    */
   reconnected(now: number): void {
     for (const own of this.#own.values()) {
       const { fate, rawId } = own.entry;
-      if (fate === 'sending' || (fate === 'sent' && rawId !== undefined)) own.due = now;
+      const isHeld = fate === 'waiting' && own.due === Infinity && now - own.at <= KEY_HELD_MS;
+      if (fate === 'sending' || isHeld || (fate === 'sent' && rawId !== undefined)) own.due = now;
     }
   }
 

@@ -387,6 +387,39 @@ test('a wide room keeps, shows or does not show an own comment, and a reconnect 
   room.stop();
 });
 
+test('what a moderator has is asked about by the next stream, and its end is heard an hour later', async () => {
+  const w = world();
+  const { room } = watch(w, { rungs: ['websocket'] });
+  await w.clock.run(1_000);
+  const stream = () => [...w.server.streams][0];
+  const fates = () => room.store.entries.map((e) => [e.body, e.fate]);
+  const sent = [];
+  let answer = 'moderation_pending';
+  w.server.publish = (op) => {
+    sent.push(op.client_msg_id);
+    return { type: answer, client_msg_id: op.client_msg_id };
+  };
+  const first = room.publish('denied meanwhile');
+  await w.clock.run(1_000);
+  await alive(w, 30_000);
+  assert.deepEqual([sent, fates()], [[first], [['denied meanwhile', 'waiting']]]);
+  answer = 'moderation_failed';
+  stream().end({ code: 1006 });
+  await w.clock.run(3_000);
+  assert.deepEqual([sent, fates()], [[first, first], [['denied meanwhile', 'refused']]]);
+
+  answer = 'moderation_pending';
+  const second = room.publish('denied late');
+  await alive(w, 3_600_000);
+  // By then the server knows the key no more: the same one would be another comment.
+  stream().end({ code: 1006 });
+  await w.clock.run(3_000);
+  assert.deepEqual(sent, [first, first, second]);
+  stream().hand([{ type: 'moderation_failed', client_msg_id: second }]);
+  assert.deepEqual(fates(), [['denied meanwhile', 'refused'], ['denied late', 'refused']]);
+  room.stop();
+});
+
 // ---- tabs
 
 function tabs(w, n, options = {}) {
