@@ -112,6 +112,30 @@ module.exports = ({ open, check, live, say, shows, screens, token }) => {
       await close(page);
     },
 
+    async 'an own comment that is sent again flies on'({ browser, url, put }) {
+      await put('wall-again', { title: 'Again' });
+      const page = await open(browser, 'about:blank');
+      await page.addInitScript(noCanvas);
+      await page.routeWebSocket(/\/stream/, (near) => {
+        const far = near.connectToServer();
+        let turnedAway = false;
+        near.onMessage((text) => {
+          const { op, client_msg_id } = JSON.parse(text);
+          if (op !== 'publish' || turnedAway) { far.send(text); return; }
+          turnedAway = true;
+          near.send(JSON.stringify({ type: 'error', room_id: 'wall-again', client_msg_id, code: 'overloaded', message: 'busy', retry_after_ms: 300 }));
+        });
+      });
+      await page.goto(`${url}/rooms/wall-again`);
+      await live(page);
+      await page.fill('#composer-name', 'Ida');
+      await say(page, 'said into a crowd');
+      await page.waitForFunction(() => document.querySelector('#feed .mine .fate')?.textContent === 'sent');
+      const own = await page.$$eval('#wall .danmaku-entry', (all) => all.map((e) => e.textContent));
+      check(own.join() === 'said into a crowd', `on the wall: ${own}`);
+      await close(page);
+    },
+
     async 'the lane under the pointer stands, and nothing moves for those who want it so'({ browser, url, put, postAs }) {
       await put('wall-calm', { title: 'Calm' });
       const page = await bare(browser, `${url}/rooms/wall-calm`);

@@ -61,7 +61,8 @@ export function roomWall(room) {
 
   function refused(key) {
     const known = own.get(key);
-    if (!known) return;
+    // After an answer that decides nothing it is sent again.
+    if (!known || room.store.entries.find((e) => e.clientMsgId === key)?.fate !== 'refused') return;
     own.delete(key);
     danmaku.retract((about) => about === known, 'not sent');
   }
