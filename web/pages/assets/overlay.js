@@ -2,7 +2,7 @@
 // (docs/overlay.md); the server has judged the parameters before the page came.
 
 import { Room } from './grandstand-client.js';
-import { hue, money, shownAs, span } from './words.js';
+import { hue, money, scoreMarks, shownAs, span } from './words.js';
 
 const roomId = decodeURIComponent(location.pathname.split('/')[2] ?? '');
 const asked = new URLSearchParams(location.search);
@@ -92,18 +92,17 @@ function paint() {
   let at = feed.firstElementChild;
   let due = Infinity;
   for (const e of wanted) {
-    const stamp = e.version ?? 0;
     let line = lines.get(e);
     if (!line) {
-      line = { li: document.createElement('li'), since: now, stamp: null };
+      line = { li: document.createElement('li'), since: now, version: null };
       line.li.dir = 'auto';
       lines.set(e, line);
     }
-    if (line.stamp !== stamp) {
+    if (line.version !== e.version) {
       draw(line.li, e);
       // A gift that is counted on is news again; what was taken back is not.
-      if (line.stamp !== null && !e.retracted) line.since = now;
-      line.stamp = stamp;
+      if (line.version !== null && !e.retracted) line.since = now;
+      line.version = e.version;
     }
     const age = now - line.since;
     if (fadeMs > 0) {
@@ -132,11 +131,7 @@ function paintScores() {
     const stamp = `${s.event_id}:${s.revision}`;
     line.className = scoreSeen.has(s.match_id) && scoreSeen.get(s.match_id) !== stamp ? 'gs-score gs-changed' : 'gs-score';
     scoreSeen.set(s.match_id, stamp);
-    line.append(span('gs-figures', `${s.score.home} – ${s.score.away}`), span('gs-match', s.match_id));
-    if (s.minute) line.append(span('gs-mark', /^\d/.test(s.minute) ? `${s.minute}′` : s.minute));
-    if (s.state && s.state !== 'confirmed') line.append(span('gs-mark', s.state.replaceAll('_', ' ')));
-    else if (s.revision > 1) line.append(span('gs-mark', 'corrected'));
-    if (s.silentSince) line.append(span('gs-mark', 'no word from the ground'));
+    line.append(span('gs-figures', `${s.score.home} – ${s.score.away}`), span('gs-match', s.match_id), ...scoreMarks(s).map((mark) => span('gs-mark', mark)));
     return line;
   }));
 }

@@ -3,7 +3,7 @@
 import { Room, statusText } from './grandstand-client.js';
 import { keep, kept } from './kept.js';
 import { roomWall } from './wall.js';
-import { claim, configLine, cut, hue, likesShown, money, reasonText, sampledText, scoreLine, shownAs, span } from './words.js';
+import { claim, configLine, cut, hue, likesShown, money, reasonText, sampledText, scoreLine, scoreMarks, shownAs, span } from './words.js';
 
 const roomId = decodeURIComponent(location.pathname.split('/')[2] ?? '');
 const el = (id) => document.getElementById(id);
@@ -226,11 +226,7 @@ function paintScores() {
     line.className = scoreSeen.has(s.match_id) && scoreSeen.get(s.match_id) !== stamp ? 'score flash' : 'score';
     if (line.className.includes('flash')) el('latest').textContent = `${s.match_id}: ${scoreLine(s)}`;
     scoreSeen.set(s.match_id, stamp);
-    line.append(span('figures', `${s.score.home} – ${s.score.away}`), span('match', s.match_id));
-    if (s.minute) line.append(span('mark', /^\d/.test(s.minute) ? `${s.minute}′` : s.minute));
-    if (s.state && s.state !== 'confirmed') line.append(span('mark', s.state.replaceAll('_', ' ')));
-    else if (s.revision > 1) line.append(span('mark', 'corrected'));
-    if (s.silentSince) line.append(span('mark', 'no word from the ground'));
+    line.append(span('figures', `${s.score.home} – ${s.score.away}`), span('match', s.match_id), ...scoreMarks(s).map((mark) => span('mark', mark)));
     return line;
   }));
 }

@@ -1,4 +1,4 @@
-// What pages say of a room's events, in words and as text nodes: shared by the room page and the console.
+// What pages say of a room's events, in words and as text nodes: shared by all of them.
 
 /** A member of a token, as it says of itself; the server alone judges it. */
 export function claim(token, key) {
@@ -80,12 +80,27 @@ export function hue(name) {
   return (h % HUE_STEPS) * (360 / HUE_STEPS);
 }
 
+/** A minute of a match as it is said; `null` where there is none. */
+function minuteText({ minute }) {
+  return minute ? `${minute}${/^\d/.test(minute) ? '′' : ''}` : null;
+}
+
+/** What a score is that is not simply so; `null` when it is. */
+function unusual({ state, revision }) {
+  if (state && state !== 'confirmed') return state.replaceAll('_', ' ');
+  return revision > 1 ? 'corrected' : null;
+}
+
 export function scoreLine(s) {
-  const minute = s.minute ? `${s.minute}${/^\d/.test(s.minute) ? '′' : ''} ` : '';
+  const [minute, mark] = [minuteText(s), unusual(s)];
   const kind = (s.kind ?? 'score').replaceAll('_', ' ');
   const figures = s.score ? ` ${s.score.home}–${s.score.away}` : '';
-  const mark = s.state && s.state !== 'confirmed' ? ` (${s.state.replaceAll('_', ' ')})` : s.revision > 1 ? ' (corrected)' : '';
-  return `${minute}${kind}${figures}${mark}`;
+  return `${minute ? `${minute} ` : ''}${kind}${figures}${mark ? ` (${mark})` : ''}`;
+}
+
+/** What stands beside the figures of a match. */
+export function scoreMarks(s) {
+  return [minuteText(s), unusual(s), s.silentSince ? 'no word from the ground' : null].filter((mark) => mark !== null);
 }
 
 /** Millionths of a currency as its country writes them; a platform's own coins as a number with their name. */
