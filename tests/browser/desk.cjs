@@ -66,13 +66,17 @@ module.exports = ({ open, check, live }) => {
     .every((e) => (e.getAttribute('aria-label') ?? e.labels?.[0]?.textContent ?? e.textContent).trim() !== ''));
   const gone = (page, text) => page.waitForFunction((wanted) => ![...document.querySelectorAll('#feed li')].some((li) => li.textContent.includes(wanted)), text);
   const noSideways = (page) => page.evaluate(() => document.documentElement.scrollWidth <= document.documentElement.clientWidth);
+  /** How many rules hold on a page, and what breaks which. `only`: tags of rules; all of axe-core's when left out. */
+  const judge = async (page, only) => {
+    if (!await page.evaluate(() => 'axe' in window)) await page.evaluate(axe);
+    return page.evaluate(async (runOnly) => {
+      const { violations, passes } = await window.axe.run(document, runOnly ? { runOnly } : {});
+      return { held: passes.length, broken: violations.flatMap((v) => v.nodes.slice(0, 3).map((n) => `${v.id} at ${n.target.join(' ')}: ${n.any.concat(n.all, n.none)[0]?.message}`)) };
+    }, only);
+  };
   /** Errors: a rule is broken; each is named with what breaks it. */
   const accessible = async (page, what) => {
-    if (!await page.evaluate(() => 'axe' in window)) await page.evaluate(axe);
-    const { broken, held } = await page.evaluate(async (rules) => {
-      const { violations, passes } = await window.axe.run(document, { runOnly: rules });
-      return { held: passes.length, broken: violations.flatMap((v) => v.nodes.slice(0, 3).map((n) => `${v.id} at ${n.target.join(' ')}: ${n.any.concat(n.all, n.none)[0]?.message}`)) };
-    }, RULES);
+    const { broken, held } = await judge(page, RULES);
     check(broken.length === 0, `${what}: ${broken.join('; ')}`);
     check(held > 0, `${what}: no rule was asked about`);
   };
@@ -82,5 +86,5 @@ module.exports = ({ open, check, live }) => {
     });
     return { status: response.status, body: await response.json().catch(() => null) };
   };
-  return { signIn, enter, openRoom, said, asked, answer, choose, within, close, allNamed, gone, noSideways, accessible, call, PHONE, SCREENS };
+  return { signIn, enter, openRoom, said, asked, answer, choose, within, close, allNamed, gone, noSideways, judge, accessible, call, PHONE, SCREENS };
 };

@@ -1,14 +1,13 @@
 // The overlay that a broadcaster lays over a picture, and the page that others put into a frame; axe-core on all pages.
 const fs = require('node:fs');
 const http = require('node:http');
-const os = require('node:os');
 const path = require('node:path');
 
 const root = path.resolve(__dirname, '../..');
 
 /** `tools`: what the other browser tests use too. */
-module.exports = ({ open, check, live, say, shows, screens, token, serve }) => {
-  const { call, close, noSideways, enter, PHONE, SCREENS } = require('./desk.cjs')({ open, check, live });
+module.exports = ({ open, check, live, say, shows, screens, token, alone }) => {
+  const { call, close, judge, noSideways, enter, PHONE, SCREENS } = require('./desk.cjs')({ open, check, live });
   const up = (page) => page.waitForFunction(() => document.body.dataset.state === 'live');
   const overlay = async (browser, url, options) => {
     const page = await open(browser, url, { viewport: { width: 800, height: 600 }, ...options });
@@ -144,41 +143,37 @@ module.exports = ({ open, check, live, say, shows, screens, token, serve }) => {
       await post('framed', 'hello from the room');
       let framed = '';
       const club = await elsewhere(() => `<!doctype html><title>club</title><style>body{margin:0;background:#345}</style><iframe title="room" src="${framed}" width="360" height="420"></iframe>`);
-      const data = fs.mkdtempSync(path.join(os.tmpdir(), 'grandstand-embed-'));
-      const listed = await serve(data, ['--listen', '127.0.0.1:0', '--set', `embed.origins=${club.origin}`]);
       try {
-        // Not on the list: the browser keeps it out.
-        framed = `${url}/embed/framed`;
-        const outside = await open(browser, 'about:blank');
-        const refused = outside.waitForEvent('console', (m) => /frame-ancestors/.test(m.text()));
-        await outside.goto(club.origin);
-        await refused;
-        await outside.context().close();
-        // The room page itself is in nobody's frame, whoever is listed.
-        framed = `${listed.url}/rooms/framed`;
-        const whole = await open(browser, 'about:blank');
-        const kept = whole.waitForEvent('console', (m) => /frame-ancestors/.test(m.text()));
-        await whole.goto(club.origin);
-        await kept;
-        await whole.context().close();
+        await alone(() => [`embed.origins=${club.origin}`], async (listed) => {
+          // Not on the list: the browser keeps it out.
+          framed = `${url}/embed/framed`;
+          const outside = await open(browser, 'about:blank');
+          const refused = outside.waitForEvent('console', (m) => /frame-ancestors/.test(m.text()));
+          await outside.goto(club.origin);
+          await refused;
+          await outside.context().close();
+          // The room page itself is in nobody's frame, whoever is listed.
+          framed = `${listed.url}/rooms/framed`;
+          const whole = await open(browser, 'about:blank');
+          const kept = whole.waitForEvent('console', (m) => /frame-ancestors/.test(m.text()));
+          await whole.goto(club.origin);
+          await kept;
+          await whole.context().close();
 
-        framed = `${listed.url}/embed/framed`;
-        const page = await open(browser, 'about:blank');
-        await page.goto(club.origin);
-        const frame = page.frameLocator('iframe');
-        await frame.locator('#state[data-state=live]').waitFor();
-        await frame.locator('#composer-name').fill('Fan');
-        await frame.locator('#composer-text').fill('said in a frame');
-        await frame.locator('#composer-text').press('Enter');
-        await frame.locator('#feed .mine .fate', { hasText: 'sent' }).waitFor();
-        await page.screenshot({ path: path.join(screens, 'embed-framed.png') });
-        await close(page);
+          framed = `${listed.url}/embed/framed`;
+          const page = await open(browser, 'about:blank');
+          await page.goto(club.origin);
+          const frame = page.frameLocator('iframe');
+          await frame.locator('#state[data-state=live]').waitFor();
+          await frame.locator('#composer-name').fill('Fan');
+          await frame.locator('#composer-text').fill('said in a frame');
+          await frame.locator('#composer-text').press('Enter');
+          await frame.locator('#feed .mine .fate', { hasText: 'sent' }).waitFor();
+          await page.screenshot({ path: path.join(screens, 'embed-framed.png') });
+          await close(page);
+        });
       } finally {
         club.done();
-        const ended = new Promise((resolve) => { listed.server.on('exit', resolve); });
-        listed.server.kill('SIGTERM');
-        await ended;
-        fs.rmSync(data, { recursive: true, force: true });
       }
       for (const [name, options] of SCREENS) {
         const page = await open(browser, `${url}/embed/framed`, { viewport: { width: 360, height: 420 }, ...options, ...(options.viewport ? { viewport: PHONE.viewport } : {}) });
@@ -194,7 +189,6 @@ module.exports = ({ open, check, live, say, shows, screens, token, serve }) => {
     },
 
     async 'axe-core finds nothing on any page, on phone and desktop, light and dark'({ browser, url, data, put, postAs, give, banner }) {
-      const source = fs.readFileSync(path.join(process.env.NODE_PATH, 'axe-core/axe.min.js'), 'utf8');
       await put('axe', { title: 'Looked at', matches: ['axe-match'], banner_items: ['rocket'], banner_seconds: 600, sampling: 'always' });
       await put('axe', { sampling: 'none' });
       const admin = token(data, 'mod-ada', 'admin');
@@ -214,10 +208,9 @@ module.exports = ({ open, check, live, say, shows, screens, token, serve }) => {
           if (where.startsWith('/overlay')) await item(page, 'gs-body', 'how is this for contrast?');
           // What comes in by an animation is looked at when it is there.
           await page.waitForFunction(() => document.getAnimations().every((a) => a.playState !== 'running' || a.effect.target?.closest('#wall')));
-          await page.evaluate(source);
-          const { violations, passes } = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }));
-          looked += passes.length;
-          for (const v of violations) found.push(`${screen} ${where}: ${v.id}: ${v.nodes.map((n) => `${n.target} ${n.any.map((a) => a.message).join(' ')}`).join('; ').slice(0, 300)}`);
+          const { broken, held } = await judge(page);
+          looked += held;
+          for (const what of broken) found.push(`${screen} ${where}: ${what}`);
           await page.context().close();
         }
       }

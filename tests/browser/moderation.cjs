@@ -1,41 +1,27 @@
 // What a moderator and an operator do beside the feed, in a real browser: the queue for review, reports, bans with what goes
 // with them, pins with an end, tokens and blackouts; and what a viewer's page shows of it a moment later.
 const fs = require('node:fs');
-const os = require('node:os');
 const path = require('node:path');
 
 /** `tools`: what the other browser tests use too. */
-module.exports = ({ open, check, live, shows, screens, token, serve }) => {
+module.exports = ({ open, check, live, shows, screens, token, alone }) => {
   const { enter, openRoom, said, asked, answer, choose, within, close, allNamed, gone, noSideways, call, SCREENS } = require('./desk.cjs')({ open, check, live });
 
   /** A server of its own where `dumb` is flagged and regions are told by a header; `run` is given what a test does there. */
-  const moderated = async (run) => {
-    const data = fs.mkdtempSync(path.join(os.tmpdir(), 'grandstand-moderated-'));
-    const flags = path.join(data, 'flags.txt');
+  const flagging = (folder) => {
+    const flags = path.join(folder, 'flags.txt');
     fs.writeFileSync(flags, '*dumb*\n');
-    const { server, url } = await serve(path.join(data, 'data'), ['--listen', '127.0.0.1:0', '--set', `moderation.flag_file=${flags}`,
-      '--set', 'region.header=x-viewer-region', '--set', 'trusted_proxies=127.0.0.0/8']);
-    const folder = path.join(data, 'data');
-    const admin = token(folder, 'operator', 'admin');
+    return [`moderation.flag_file=${flags}`, 'region.header=x-viewer-region', 'trusted_proxies=127.0.0.0/8'];
+  };
+  const moderated = (run) => alone(flagging, async ({ url, data, admin, put }) => {
     let key = 0;
-    const put = async (room, change) => {
-      const { status, body } = await call(url, 'PUT', `/admin/rooms/${room}`, admin, { justification: 'browser test', ...change });
-      check(status < 300, `room put: ${status} ${JSON.stringify(body)}`);
-    };
     const say = async (room, user, body, status = 200) => {
-      const said = await call(url, 'POST', `/v1/rooms/${room}/comments`, token(folder, user, 'publisher'), { client_msg_id: `m${key += 1}`, body });
+      const said = await call(url, 'POST', `/v1/rooms/${room}/comments`, token(data, user, 'publisher'), { client_msg_id: `m${key += 1}`, body });
       check(said.status === status, `${user} says ${body}: ${said.status} ${JSON.stringify(said.body)}`);
       return said.body;
     };
-    try {
-      await run({ url, data: folder, admin, put, say });
-    } finally {
-      const ended = new Promise((resolve) => { server.on('exit', resolve); });
-      server.kill('SIGTERM');
-      await ended;
-      fs.rmSync(data, { recursive: true, force: true });
-    }
-  };
+    await run({ url, data, admin, put, say });
+  });
 
   const queue = (page, n) => page.waitForFunction((wanted) => document.querySelectorAll('#held .queue li').length === wanted, n);
   const report = async (url, data, room, event, users, reason) => {

@@ -30,6 +30,26 @@ async function serve(data, args = ['--listen', '127.0.0.1:0']) {
   throw new Error('the server did not become ready');
 }
 
+/** The exit code of a server that was asked to end. */
+async function stop(server) {
+  const ended = new Promise((resolve) => { server.on('exit', resolve); });
+  server.kill('SIGTERM');
+  return ended;
+}
+
+/** A server for `run` alone. `args`: what it is started with beside its address, given the folder in which its files are. */
+async function alone(args, run) {
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'grandstand-alone-'));
+  const data = path.join(folder, 'data');
+  const { server, url } = await serve(data, ['--listen', '127.0.0.1:0', ...args(folder).flatMap((setting) => ['--set', setting])]);
+  try {
+    await run({ url, data, ...operator(url, token(data, 'operator', 'admin')) });
+  } finally {
+    await stop(server);
+    fs.rmSync(folder, { recursive: true, force: true });
+  }
+}
+
 /** Ports that were free a moment ago. */
 async function freePorts(n) {
   const servers = await Promise.all([...Array(n)].map(() => new Promise((resolve) => {
@@ -65,7 +85,24 @@ const say = async (page, text) => { await page.fill('#composer-text', text); awa
 const bodies = (page) => page.$$eval('#feed li:not(.event)', (items) => items.map((li) => li.textContent));
 const shows = (page, text) => page.waitForFunction(
   (wanted) => [...document.querySelectorAll('#feed li')].some((li) => li.textContent.includes(wanted)), text);
-const { allNamed, noSideways } = require('./desk.cjs')({ open, check, live });
+const { allNamed, call, noSideways } = require('./desk.cjs')({ open, check, live });
+
+/** What an operator does to rooms; `admin`: its token. */
+function operator(url, admin) {
+  return {
+    admin,
+    async put(room, change) {
+      const { status, body } = await call(url, 'PUT', `/admin/rooms/${room}`, admin, { justification: 'browser test', ...change });
+      check(status < 300, `room put: ${status} ${JSON.stringify(body)}`);
+    },
+    /** Puts a banner up and gives its id, or takes the one with this id down. */
+    async banner(change, id) {
+      const { status, body } = await call(url, id ? 'DELETE' : 'POST', `/admin/banners${id ? `/${id}` : ''}`, admin, { justification: 'browser test', ...change });
+      check(status < 300, `banner: ${status}`);
+      return body.banner_id;
+    },
+  };
+}
 
 const tests = {
   async 'two pages talk to each other'({ browser, url }) {
@@ -243,16 +280,16 @@ const tests = {
 
   // Over HTTP/1.1 a browser opens six connections to a host and no more: the seventh stream would wait for ever.
   async 'twelve event streams of one page share a connection beside a WebSocket'({ browser }) {
-    const data = fs.mkdtempSync(path.join(os.tmpdir(), 'grandstand-http2-'));
-    const [certificate, key] = ['cert.pem', 'key.pem'].map((name) => path.join(data, name));
-    const made = spawnSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '30', '-subj',
-      '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1', '-keyout', key, '-out', certificate]);
-    check(made.status === 0, `openssl: ${made.stderr}`);
-    const log = path.join(data, 'log');
-    const { server, url } = await serve(log, ['--listen', '127.0.0.1:0', '--set', `tls.certificate=${certificate}`, '--set', `tls.key=${key}`, '--set', 'http2=true']);
-    try {
+    const certified = (folder) => {
+      const [certificate, key] = ['cert.pem', 'key.pem'].map((name) => path.join(folder, name));
+      const made = spawnSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '30', '-subj',
+        '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1', '-keyout', key, '-out', certificate]);
+      check(made.status === 0, `openssl: ${made.stderr}`);
+      return [`tls.certificate=${certificate}`, `tls.key=${key}`, 'http2=true'];
+    };
+    await alone(certified, async ({ url, data }) => {
       const page = await open(browser, `${url}/`, { ignoreHTTPSErrors: true });
-      const backend = token(log, 'backend', 'backend');
+      const backend = token(data, 'backend', 'backend');
       const heard = await page.evaluate(async ([backend, limit]) => {
         const late = new Promise((_, reject) => setTimeout(() => reject(new Error('not all were heard in time')), limit));
         const opened = (source) => new Promise((resolve) => source.addEventListener('hello', resolve, { once: true }));
@@ -280,22 +317,17 @@ const tests = {
       check(heard.bodies.length === 13 && heard.bodies.every((body) => body === 'to all'), `heard ${heard.bodies}`);
       check(page.faults.length === 0, `the console: ${page.faults}`);
       await page.context().close();
-    } finally {
-      const ended = new Promise((resolve) => server.on('exit', resolve));
-      server.kill('SIGTERM');
-      await ended;
-      fs.rmSync(data, { recursive: true, force: true });
-    }
+    });
   },
 };
 
 Object.assign(tests, require('./answers.cjs')({ open, check, live, say, shows, screens, token }));
 Object.assign(tests, require('./console.cjs')({ open, check, live, shows, screens, token }));
-Object.assign(tests, require('./moderation.cjs')({ open, check, live, shows, screens, token, serve }));
+Object.assign(tests, require('./moderation.cjs')({ open, check, live, shows, screens, token, alone }));
 Object.assign(tests, require('./sdk.cjs')({ open, check, screens, token }));
-Object.assign(tests, require('./scores.cjs')({ open, check, live, shows, screens, token, serve }));
+Object.assign(tests, require('./scores.cjs')({ open, check, live, screens, token, alone }));
 Object.assign(tests, require('./walls.cjs')({ open, check, live, say, shows, screens, token }));
-Object.assign(tests, require('./frames.cjs')({ open, check, live, say, shows, screens, token, serve }));
+Object.assign(tests, require('./frames.cjs')({ open, check, live, shows, screens, token, alone }));
 Object.assign(tests, require('./texts.cjs')({ open, check, live, screens }));
 Object.assign(tests, require('./players.cjs')({ open, check, screens, token, binary, modules: process.env.NODE_PATH }));
 
@@ -304,49 +336,19 @@ Object.assign(tests, require('./players.cjs')({ open, check, screens, token, bin
   const data = fs.mkdtempSync(path.join(os.tmpdir(), 'grandstand-browser-'));
   const { server, url } = await serve(data);
   const backend = token(data, 'backend', 'backend');
-  const admin = token(data, 'operator', 'admin');
+  const { put, banner } = operator(url, token(data, 'operator', 'admin'));
   let key = 0;
-  const post = async (room, body) => {
-    const response = await fetch(`${url}/v1/rooms/${room}/comments`, {
-      method: 'POST', headers: { 'content-type': 'application/json', authorization: `Bearer ${backend}` },
-      body: JSON.stringify({ client_msg_id: `b${key += 1}`, body }),
-    });
-    check(response.status === 200, `publish: ${response.status} ${await response.text()}`);
+  /** Says something, as a user where one is given, and gives the answer, which has this status. */
+  const postAs = async (room, as, text, wanted = 200) => {
+    const { status, body } = await call(url, 'POST', `/v1/rooms/${room}/comments`, backend, { client_msg_id: `b${key += 1}`, body: text, as });
+    check(status === wanted, `publish as ${as?.id}: ${status} ${JSON.stringify(body)}`);
+    return body;
   };
-  /** Says something as a user, and gives the answer, which has this status. */
-  const postAs = async (room, user, body, status = 200) => {
-    const response = await fetch(`${url}/v1/rooms/${room}/comments`, {
-      method: 'POST', headers: { 'content-type': 'application/json', authorization: `Bearer ${backend}` },
-      body: JSON.stringify({ client_msg_id: `b${key += 1}`, body, as: user }),
-    });
-    const answer = await response.json();
-    check(response.status === status, `publish as ${user.id}: ${response.status} ${JSON.stringify(answer)}`);
-    return answer;
-  };
-  const put = async (room, change) => {
-    const response = await fetch(`${url}/admin/rooms/${room}`, {
-      method: 'PUT', headers: { 'content-type': 'application/json', authorization: `Bearer ${admin}` },
-      body: JSON.stringify({ justification: 'browser test', ...change }),
-    });
-    check(response.ok, `room put: ${response.status} ${await response.text()}`);
-  };
+  const post = (room, text) => postAs(room, undefined, text);
   const give = async (room, gift) => {
-    const response = await fetch(`${url}/v1/rooms/${room}/gifts`, {
-      method: 'POST', headers: { 'content-type': 'application/json', authorization: `Bearer ${backend}` },
-      body: JSON.stringify({ gift_id: `g${key += 1}`, ...gift }),
-    });
-    check(response.ok, `gift: ${response.status} ${await response.text()}`);
+    const { status, body } = await call(url, 'POST', `/v1/rooms/${room}/gifts`, backend, { gift_id: `g${key += 1}`, ...gift });
+    check(status < 300, `gift: ${status} ${JSON.stringify(body)}`);
   };
-  /** Puts a banner up and gives its id, or takes the one with this id down. */
-  const banner = async (change, id) => {
-    const response = await fetch(`${url}/admin/banners${id ? `/${id}` : ''}`, {
-      method: id ? 'DELETE' : 'POST', headers: { 'content-type': 'application/json', authorization: `Bearer ${admin}` },
-      body: JSON.stringify({ justification: 'browser test', ...change }),
-    });
-    check(response.ok, `banner: ${response.status}`);
-    return (await response.json()).banner_id;
-  };
-  const profile = fs.mkdtempSync(path.join(os.tmpdir(), 'grandstand-chromium-'));
   const browser = await chromium.launch({ executablePath: process.env.CHROMIUM.includes('/') ? process.env.CHROMIUM : `/usr/bin/${process.env.CHROMIUM}`, args: flags });
   let failed = 0;
   // A part of a name on the command line runs those alone.
@@ -362,10 +364,8 @@ Object.assign(tests, require('./players.cjs')({ open, check, screens, token, bin
     }
   }
   await browser.close();
-  const ended = new Promise((resolve) => server.on('exit', resolve));
-  server.kill('SIGTERM');
-  if (await ended !== 0) { console.log('FAIL the server did not exit with 0'); failed += 1; }
-  for (const folder of [data, profile]) fs.rmSync(folder, { recursive: true, force: true });
+  if (await stop(server) !== 0) { console.log('FAIL the server did not exit with 0'); failed += 1; }
+  fs.rmSync(data, { recursive: true, force: true });
   console.log(`${wanted.length - Math.min(failed, wanted.length)} passed, ${failed} failed`);
   process.exit(failed ? 1 : 0);
 })();

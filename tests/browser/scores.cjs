@@ -1,36 +1,21 @@
 // The score desk in a real browser: from whom a match is shown, alarms, what an operator types and corrects in two steps, and what a
 // viewer's page shows of it a moment later. And whether every page is one that a screen reader and a keyboard can use.
-const fs = require('node:fs');
-const os = require('node:os');
 const path = require('node:path');
 
 /** `tools`: what the other browser tests use too. */
-module.exports = ({ open, check, live, shows, screens, token, serve }) => {
+module.exports = ({ open, check, live, screens, token, alone }) => {
   const { signIn, enter, openRoom, said, asked, answer, within, close, allNamed, noSideways, accessible, call, SCREENS } = require('./desk.cjs')({ open, check, live });
   const MATCH = 'cup:1';
 
   /** A server of its own that misses a provider after a few seconds; `run` is given what a test does there. */
-  const desk = async (run, args = []) => {
-    const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'grandstand-scores-'));
-    const { server, url } = await serve(folder, ['--listen', '127.0.0.1:0', '--set', 'scores.differ_seconds=1', ...args]);
-    const [admin, backend] = [token(folder, 'operator', 'admin'), token(folder, 'feeds', 'backend')];
-    const put = async (room, change) => {
-      const { status, body } = await call(url, 'PUT', `/admin/rooms/${room}`, admin, { justification: 'browser test', ...change });
-      check(status < 300, `room put: ${status} ${JSON.stringify(body)}`);
-    };
+  const desk = (run, ...settings) => alone(() => ['scores.differ_seconds=1', ...settings], async ({ url, data, put }) => {
+    const backend = token(data, 'feeds', 'backend');
     const score = async (provider, event, home, away, more = {}) => {
       const { status, body } = await call(url, 'POST', '/v1/score-event', backend, { match_id: MATCH, provider, event_id: event, kind: 'goal', score: { home, away }, ...more });
       check(status === 200 || status === 202, `a score: ${status} ${JSON.stringify(body)}`);
     };
-    try {
-      await run({ url, data: folder, admin, put, score });
-    } finally {
-      const ended = new Promise((resolve) => { server.on('exit', resolve); });
-      server.kill('SIGTERM');
-      await ended;
-      fs.rmSync(folder, { recursive: true, force: true });
-    }
-  };
+    await run({ url, data, put, score });
+  });
 
   const shownOn = (viewer, figures) => viewer.waitForFunction((wanted) => document.querySelector('#scores .figures')?.textContent === wanted, figures);
   const provider = (page, id) => page.waitForSelector(`#scores [data-provider="${id}"]`);
@@ -166,7 +151,7 @@ module.exports = ({ open, check, live, shows, screens, token, serve }) => {
         await score('one', 'a2', 2, 0);
         await page.waitForFunction(() => document.querySelector('#scores .alarm') === null);
         await close(page);
-      }, ['--set', 'scores.stale_seconds=5']);
+      }, 'scores.stale_seconds=5');
     },
 
     async 'the score desk and every other page can be used by everybody, on a phone and a desktop, in light and dark'({ browser }) {
@@ -218,7 +203,7 @@ module.exports = ({ open, check, live, shows, screens, token, serve }) => {
           }
           await close(page);
         }
-      }, ['--set', 'scores.stale_seconds=600']);
+      }, 'scores.stale_seconds=600');
     },
   };
 };
