@@ -98,3 +98,34 @@ impl Owner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::ids::Epoch;
+    use crate::names::{ClientMsgId, RoomId, UserId};
+    use crate::owner::command::{Author, Command, Publish, Standing};
+    use crate::owner::{Owner, Settings};
+    use crate::time::{Mono, Wall};
+
+    #[test]
+    fn who_was_erased_is_in_no_line_to_be_forgotten_and_speaks_again_as_somebody_new() {
+        let (now, wall, ann) = (Mono(1), Wall(1_781_000_000_000), UserId::parse("ann").unwrap());
+        let mut owner = Owner::new(Settings { create_on_use: true, ..Settings::default() }, now, wall);
+        owner.start(Epoch::new(1).unwrap());
+        let mut ask = |tag, command| {
+            owner.submit(tag, command, now, wall);
+            assert!(owner.seal(now, wall).is_some());
+            owner.on_committed(now, wall);
+            owner.quiet.iter().filter(|(_, _, user)| *user == ann).count()
+        };
+        let say = |key| {
+            let author =
+                Author { user: ann.clone(), display: "Ann".into(), badges: [].into(), standing: Standing::Viewer };
+            let (room, client_msg_id) = (RoomId::parse("a").unwrap(), ClientMsgId::parse(key).unwrap());
+            Command::Publish(Publish { room, author, client_msg_id, text: "hello".into(), reply_to: None })
+        };
+        assert_eq!(ask(1, say("k1")), 1);
+        assert_eq!(ask(2, Command::EraseUser { by: UserId::parse("ops").unwrap(), user: ann.clone() }), 0);
+        assert_eq!(ask(3, say("k2")), 1);
+    }
+}
