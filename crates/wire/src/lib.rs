@@ -5,6 +5,7 @@
 //! that they read comes from outside or from a disk.
 #![forbid(unsafe_code)]
 
+pub mod amount;
 pub mod archive;
 pub mod chain;
 pub mod checkpoint;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use grandstand_client::scores::Scores;
 use grandstand_core::time::Wall;
-use grandstand_wire::stamp;
+use grandstand_wire::{amount, stamp};
 use serde_json::Value;
 
 use crate::plain::plain;
@@ -95,22 +95,22 @@ impl Board {
             }
             "gift" | "gift_combo" => {
                 let name = plain(event["user"]["display"].as_str().unwrap_or_default());
-                let amount = money(number("amount_micros"), &text("currency"));
+                let amount = format!("{} {}", amount::text(number("amount_micros")), text("currency"));
                 let so_far = if kind == "gift_combo" { " in a row" } else { "" };
                 self.paint(GIFT, &format!("{name} gives {} × {}{so_far} ({amount})", number("count"), text("item")))
             }
             "retract" => self.retract(event),
             "config" => {
                 let said = self.configure(event);
-                self.notice_text(&said?)
+                self.notice(&said?)
             }
             "banner" if event["ended"] != true => self.paint(BOLD, &format!("▎ {}", text("body"))),
-            "skipped" => self.notice_text(&format!("{} comments were passed over", number("count"))),
+            "skipped" => self.notice(&format!("{} comments were passed over", number("count"))),
             "hello" => {
                 self.configure(&event["config"]);
                 self.count(&event["counters"]);
                 if event["resumed"] == true && event["comments"] == "some" {
-                    self.notice_text("some comments of the gap are left out")
+                    self.notice("some comments of the gap are left out")
                 } else {
                     return None;
                 }
@@ -119,25 +119,16 @@ impl Board {
                 self.count(event);
                 return None;
             }
-            "snapshot_required" => self.notice_text(&format!("not everything since can be given: {}", text("reason"))),
-            "feed_paused" => self.notice_text("the room stands still; it goes on by itself"),
-            "feed_stale" if event["ended"] == true => self.notice_text(&format!("{} is heard again", text("provider"))),
-            "feed_stale" => {
-                self.notice_text(&format!("nothing comes from {} of {}", text("provider"), text("match_id")))
-            }
-            "token_expiring" => self.notice_text(&format!("the token runs out in {} s", number("in_ms") / 1_000)),
-            "error" => self.notice_text(&format!("{}: {}", text("code"), text("message"))),
-            "close" => {
-                self.notice_text(&format!("the server ends the stream: {} ({})", text("reason"), number("code")))
-            }
+            "snapshot_required" => self.notice(&format!("not everything since can be given: {}", text("reason"))),
+            "feed_paused" => self.notice("the room stands still; it goes on by itself"),
+            "feed_stale" if event["ended"] == true => self.notice(&format!("{} is heard again", text("provider"))),
+            "feed_stale" => self.notice(&format!("nothing comes from {} of {}", text("provider"), text("match_id"))),
+            "token_expiring" => self.notice(&format!("the token runs out in {} s", number("in_ms") / 1_000)),
+            "error" => self.notice(&format!("{}: {}", text("code"), text("message"))),
+            "close" => self.notice(&format!("the server ends the stream: {} ({})", text("reason"), number("code"))),
             _ => return None,
         };
         Some(format!("{} {what}", self.paint(DIM, &clock(at))))
-    }
-
-    /// A line about the stream.
-    pub fn notice(&self, text: &str) -> String {
-        self.notice_text(text)
     }
 
     /// The first line: plain text, no colour of its own.
@@ -238,7 +229,8 @@ impl Board {
         }
     }
 
-    fn notice_text(&self, text: &str) -> String {
+    /// A line about the stream.
+    pub fn notice(&self, text: &str) -> String {
         self.paint(NOTICE, &format!("-- {text}"))
     }
 
@@ -261,25 +253,12 @@ fn minute_of(minute: &str) -> String {
     if minute.starts_with(|c: char| c.is_ascii_digit()) { format!("{minute}'") } else { minute }
 }
 
-/// Millionths of a currency in its own units, no more digits than needed and two at least where there are any.
-fn money(micros: u64, currency: &str) -> String {
-    let (whole, rest) = (micros / 1_000_000, micros % 1_000_000);
-    match rest {
-        0 => format!("{whole} {currency}"),
-        rest => {
-            let digits = format!("{rest:06}");
-            let kept = digits.trim_end_matches('0').len().max(2);
-            format!("{whole}.{} {currency}", &digits[..kept])
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use grandstand_core::time::Wall;
     use serde_json::{Value, json};
 
-    use super::{Board, money};
+    use super::Board;
 
     const NOW: Wall = Wall(1_779_048_873_122);
 
@@ -354,8 +333,11 @@ mod tests {
 
     #[test]
     fn money_is_told_in_units() {
-        assert_eq!(money(2_500_000, "EUR"), "2.50 EUR");
-        assert_eq!(money(5_000_000, "EUR"), "5 EUR");
-        assert_eq!(money(1, "EUR"), "0.000001 EUR");
+        let mut board = Board::new("derby", false);
+        for (micros, told) in [(2_500_000, "2.50 EUR"), (5_000_000, "5 EUR"), (1, "0.000001 EUR")] {
+            let gift = json!({"type": "gift", "user": {"display": "Ana"}, "item": "rose", "count": 1, "amount_micros": micros,
+                "currency": "EUR"});
+            assert_eq!(said(&mut board, gift).unwrap(), format!("20:14:33 Ana gives 1 × rose ({told})"));
+        }
     }
 }

@@ -217,8 +217,7 @@ fn why(name: &str, reason: &str) -> String {
 }
 
 fn cut(mut text: String) -> String {
-    let end = (0..=text.len().min(REASON_BYTES_MAX)).rev().find(|at| text.is_char_boundary(*at));
-    text.truncate(end.unwrap_or(0));
+    text.truncate(text.floor_char_boundary(REASON_BYTES_MAX));
     text
 }
 
