@@ -31,7 +31,7 @@ use h2::server::{Connection, SendResponse};
 use h2::{Ping, PingPong, Reason, RecvStream};
 use rustls::server::Acceptor;
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::LazyConfigAcceptor;
 
@@ -39,7 +39,7 @@ use self::keeping::{Act, Keeping, Seen};
 use super::Shared;
 use super::conn::Caller;
 use super::meter::{Gauge, Metered};
-use super::pipe::Bell;
+use super::pipe::{self, Bell};
 use crate::clock;
 use crate::metrics::add;
 
@@ -129,27 +129,22 @@ pub fn start(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (arrivals, from_loop) = mpsc::channel(HANDSHAKES_MAX);
     let (_alive, alive) = oneshot::channel();
-    let rung = Arc::new(Notify::new());
-    let notify = rung.clone();
-    let task_bell = Arc::new(Bell::new(usize::MAX, move || notify.notify_one()));
+    let (task_bell, wakes) = pipe::task_bell();
     let hall = Hall { shared, tls, loop_bell, task_bell, turns: Semaphore::new(1) };
-    let run = move || runtime.block_on(run(Arc::new(hall), rung, from_loop, alive));
+    let run = move || runtime.block_on(run(Arc::new(hall), wakes, from_loop, alive));
     let thread = std::thread::Builder::new().name(format!("http2-{idx}")).spawn(run)?;
     let places = Arc::new(Semaphore::new(HANDSHAKES_MAX));
     Ok((Http2 { arrivals: Some(arrivals), places, _alive }, thread))
 }
 
-async fn run(hall: Arc<Hall>, rung: Arc<Notify>, mut arrivals: mpsc::Receiver<Arrival>, alive: oneshot::Receiver<()>) {
-    let task_bell = hall.task_bell.clone();
-    // Ends with the runtime.
-    tokio::spawn(async move {
-        loop {
-            rung.notified().await;
-            for pipe in task_bell.take() {
-                pipe.wake_task();
-            }
-        }
-    });
+async fn run(
+    hall: Arc<Hall>,
+    wakes: impl Future<Output = ()> + Send + 'static,
+    mut arrivals: mpsc::Receiver<Arrival>,
+    alive: oneshot::Receiver<()>,
+) {
+    // It ends with the runtime.
+    tokio::spawn(wakes);
     let (leave, leaving) = watch::channel(());
     while let Some(arrival) = arrivals.recv().await {
         tokio::spawn(attend(hall.clone(), arrival, leaving.clone()));

@@ -32,14 +32,14 @@ use grandstand_wire::proxy;
 use grandstand_wire::ws::FrameReader;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::time::{interval, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use self::call::Client;
 use self::connection::Framing;
 use super::conn::Caller;
-use super::pipe::Bell;
+use super::pipe::{self, Bell};
 use super::{ListenFault, Shared, web};
 use crate::auth::door::{self, AddressKey};
 use crate::auth::files;
@@ -124,9 +124,7 @@ pub(super) fn start(shared: Arc<Shared>, bells: Vec<Arc<Bell>>) -> Result<Option
     let Some(first) = listens.first().map(|(_, address)| *address) else { return Ok(None) };
     let at_first = |fault| ListenFault(first, fault);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(at_first)?;
-    let rung = Arc::new(Notify::new());
-    let notify = rung.clone();
-    let task_bell = Arc::new(Bell::new(usize::MAX, move || notify.notify_one()));
+    let (task_bell, wakes) = pipe::task_bell();
     let (leave, leaving) = watch::channel(());
     let (alive, is_alive) = oneshot::channel();
     let hall = Arc::new(Hall {
@@ -137,28 +135,20 @@ pub(super) fn start(shared: Arc<Shared>, bells: Vec<Arc<Bell>>) -> Result<Option
         open: AtomicUsize::new(0),
         by_address: Mutex::default(),
     });
-    let run = move || runtime.block_on(run(hall, rung, listeners, leaving, is_alive));
+    let run = move || runtime.block_on(run(hall, wakes, listeners, leaving, is_alive));
     let thread = std::thread::Builder::new().name("irc".to_owned()).spawn(run).map_err(at_first)?;
     Ok(Some(Irc { listens, leave, alive, thread }))
 }
 
 async fn run(
     hall: Arc<Hall>,
-    rung: Arc<Notify>,
+    wakes: impl Future<Output = ()> + Send + 'static,
     listeners: Vec<(By, std::net::TcpListener)>,
     leaving: watch::Receiver<()>,
     alive: oneshot::Receiver<()>,
 ) {
-    let task_bell = hall.task_bell.clone();
-    // Ends with the runtime, like the listeners.
-    tokio::spawn(async move {
-        loop {
-            rung.notified().await;
-            for pipe in task_bell.take() {
-                pipe.wake_task();
-            }
-        }
-    });
+    // It ends with the runtime, like the listeners.
+    tokio::spawn(wakes);
     for (by, listener) in listeners {
         tokio::spawn(listen(hall.clone(), by, listener, leaving.clone()));
     }

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
+use tokio::sync::Notify;
 
 use super::conn::Caller;
 use crate::link::Mailbox;
@@ -22,6 +23,23 @@ const AHEAD_BYTES_MAX: usize = 16 * 1024;
 
 /// Pipes whose other side has done something.
 pub type Bell = Mailbox<Arc<Pipe>>;
+
+/// A bell for a thread's tasks, and what wakes those that were rung: to be spawned on the thread's runtime, with which it ends.
+pub fn task_bell() -> (Arc<Bell>, impl Future<Output = ()> + Send + 'static) {
+    let rung = Arc::new(Notify::new());
+    let notify = rung.clone();
+    let bell = Arc::new(Bell::new(usize::MAX, move || notify.notify_one()));
+    let pipes = bell.clone();
+    let wakes = async move {
+        loop {
+            rung.notified().await;
+            for pipe in pipes.take() {
+                pipe.wake_task();
+            }
+        }
+    };
+    (bell, wakes)
+}
 
 /// A place of the loop: its slot and which connection of the slot.
 pub type Place = (usize, u32);
@@ -131,7 +149,7 @@ impl Pipe {
     }
 
     /// The task's thread was rung.
-    pub fn wake_task(&self) {
+    fn wake_task(&self) {
         let mut state = self.state();
         state.task_rung = false;
         let task = state.task.take();
