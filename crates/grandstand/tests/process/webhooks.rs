@@ -15,6 +15,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
 
+use crate::processes::metric;
 use crate::support::{Answer, Http, LIMIT, Server, Wire, until};
 use crate::tls::{Pair, self_signed};
 
@@ -164,13 +165,6 @@ fn admin(server: &Server, chief: &str, path: &str, body: Value) -> u64 {
     answer.json["event_id"].as_u64().unwrap_or_default()
 }
 
-fn metric(server: &Server, line: &str) -> f64 {
-    let page = server.http().call("GET", "/metrics", None, None).expect("an answer");
-    let page = String::from_utf8(page.body).expect("text");
-    let found = page.lines().find_map(|l| l.strip_prefix(line)).unwrap_or_else(|| panic!("no {line}"));
-    found.trim().parse().expect("a number")
-}
-
 #[test]
 fn what_happens_is_told_in_order_and_signed_and_no_comment_is() {
     let server = Server::start(&[], &[ALLOW]);
@@ -225,7 +219,7 @@ fn what_happens_is_told_in_order_and_signed_and_no_comment_is() {
     assert!(told.iter().all(|w| w.get("secret").is_none()) && told.len() == 2, "{told:?}");
     let audit = std::fs::read_to_string(server.data().join("audit.jsonl")).expect("the audit");
     assert!(audit.contains("\"webhook\"") && !audit.contains("whsec_"), "{audit}");
-    assert!(metric(&server, "grandstand_webhook_posts_total{result=\"delivered\"}") >= heard.len() as f64);
+    assert!(metric(&server, "grandstand_webhook_posts_total{result=\"delivered\"}") >= heard.len() as u64);
     let ended = ask(&server, "DELETE", &format!("/{id}"), &chief, json!({"justification": "a test"}));
     assert_eq!((ended.status, listed(&server, &chief).len()), (200, 1));
 }
@@ -268,6 +262,35 @@ fn a_receiver_that_refuses_hangs_and_comes_back_was_told_everything_though_the_s
 }
 
 #[test]
+fn what_waits_for_a_receiver_does_not_name_who_was_erased_meanwhile() {
+    let server = Server::start(&[], &[ALLOW]);
+    let (token, chief) = (server.token("ann", &["backend"]), server.token("op", &["admin"]));
+    let receiver = Receiver::start();
+    receiver.set(Mode::Refuse(503));
+    let events = json!(["gift", "score_event"]);
+    put_up(&server, &chief, json!({"url": receiver.url(), "events": events, "justification": "a test"}));
+    for n in 0..2 {
+        let gift = json!({"gift_id": format!("g{n}"), "user": {"id": "quill", "name": "Quill"}, "item": "rose",
+            "amount_micros": 5_000_000, "currency": "EUR"});
+        let given = server.http().call("POST", "/v1/rooms/derby/gifts", Some(&token), Some(&gift)).expect("an answer");
+        assert_eq!(given.status, 200, "{:?}", given.json);
+    }
+    until("a gift is told, and not taken", || receiver.n_heard() > 0);
+    let why = json!({"justification": "a request of the person"});
+    let erased = server.http().call("DELETE", "/admin/users/quill", Some(&chief), Some(&why)).expect("an answer");
+    assert_eq!(erased.status, 202, "{:?}", erased.json);
+    until("the erase is done", || {
+        let erasures = server.http().call("GET", "/admin/erasures", Some(&chief), None).expect("an answer");
+        erasures.json["pending"] == json!([])
+    });
+    let last = goal(&server, &token, "derby", 1);
+    receiver.set(Mode::Take);
+    let heard = receiver.until_taken(last);
+    let texts: Vec<_> = heard.iter().map(|one| String::from_utf8_lossy(&one.body)).collect();
+    assert!(!texts.iter().any(|text| text.to_lowercase().contains("quill")), "{texts:#?}");
+}
+
+#[test]
 fn a_receiver_that_takes_nothing_is_disabled_and_goes_on_where_it_was_left() {
     let server = Server::start(&[], &[ALLOW, ("GRANDSTAND_WEBHOOKS_GIVE_UP_SECONDS", "2")]);
     let (token, chief) = (server.token("ann", &["backend"]), server.token("op", &["admin"]));
@@ -278,15 +301,15 @@ fn a_receiver_that_takes_nothing_is_disabled_and_goes_on_where_it_was_left() {
     let mut told = vec![goal(&server, &token, "derby", 1)];
     let state = |name: &str| listed(&server, &chief)[0][name].clone();
     until("it fails", || !state("failing_since_ts").is_null());
-    assert_eq!(metric(&server, "grandstand_webhook_receivers{state=\"failing\"}"), 1.0);
+    assert_eq!(metric(&server, "grandstand_webhook_receivers{state=\"failing\"}"), 1);
     until("it is given up", || state("enabled") == false);
     assert!(
         state("disabled_why").as_str().expect("why").contains("nothing was delivered"),
         "{}",
         state("disabled_why")
     );
-    assert_eq!(metric(&server, "grandstand_webhook_receivers{state=\"disabled\"}"), 1.0);
-    assert_eq!(metric(&server, "grandstand_webhook_given_up_total "), 1.0);
+    assert_eq!(metric(&server, "grandstand_webhook_receivers{state=\"disabled\"}"), 1);
+    assert_eq!(metric(&server, "grandstand_webhook_given_up_total"), 1);
     told.push(goal(&server, &token, "derby", 2));
     receiver.set(Mode::Take);
     let enabled = ask(&server, "PUT", &format!("/{id}"), &chief, json!({"enabled": true, "justification": "a test"}));

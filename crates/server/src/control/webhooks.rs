@@ -28,6 +28,7 @@ use grandstand_core::record::{Audience, Record};
 use grandstand_core::time::Wall;
 use grandstand_core::webhooks::{Rules, Track, Tracks};
 use grandstand_wire::export;
+use tokio::sync::Notify;
 
 pub use calls::{change, delete, list, put_up};
 pub use pump::run;
@@ -152,6 +153,8 @@ struct Book {
     is_lost: bool,
     /// The places moved since they were written.
     moved: bool,
+    /// Erases that had begun when what is held was let go last.
+    erased: u64,
 }
 
 /// All receivers of this server.
@@ -160,6 +163,8 @@ pub struct Webhooks {
     rules: Rules,
     post: Arc<post::Poster>,
     book: Mutex<Book>,
+    /// An operator did something about a receiver.
+    changed: Arc<Notify>,
     /// Posts by how they ended: delivered, failed; events that were passed over; receivers that were given up.
     counts: [AtomicU64; 4],
 }
@@ -186,6 +191,7 @@ impl Webhooks {
             rules,
             post: Arc::new(post::Poster::new(settings.allow.clone(), settings.ca_file.as_deref())),
             book: Mutex::new(book),
+            changed: Arc::default(),
             counts: Default::default(),
         }
     }

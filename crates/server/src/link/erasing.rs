@@ -16,6 +16,7 @@ pub struct Erasing {
     /// How many are on the list, so that nobody waits for the lock while it is empty, as it almost always is.
     n: AtomicUsize,
     list: Mutex<List>,
+    begun: AtomicU64,
     /// Every checkpoint at or after this position, and the file it is in, is free of who was erased up to there.
     clean: AtomicU64,
     done: AtomicU64,
@@ -30,6 +31,12 @@ impl Erasing {
         let mut list = self.list();
         list.entry(id).or_insert(user);
         self.n.store(list.len(), Ordering::Release);
+        self.begun.fetch_add(1, Ordering::Release);
+    }
+
+    /// Moves with each erase, once readers are shown nothing of its user: what was read before is not kept.
+    pub fn begun(&self) -> u64 {
+        self.begun.load(Ordering::Acquire)
     }
 
     /// A checkpoint at this position was saved, and nothing of older ones is left in any byte.

@@ -71,8 +71,7 @@ pub async fn put_up(State(control): State<Shared>, ask: Ask) -> Result<Response<
     let (id, secret) = (receiver.id.clone(), receiver.secret.clone());
     let live = Live::of(receiver, None, webhooks.rules).expect("its members were checked");
     book.live.insert(id.clone(), live);
-    book.moved = true;
-    if let Err(problem) = webhooks.written(&book) {
+    if let Err(problem) = webhooks.written(&mut book) {
         book.live.remove(&id);
         return Err(problem);
     }
@@ -119,7 +118,7 @@ pub async fn change(State(control): State<Shared>, ask: Ask) -> Result<Response<
         after.old_secret = Some(OldSecret { secret: old, until_ms: now.0 + OLD_SECRET_MS });
     }
     set(&mut book, id, &after);
-    if let Err(problem) = webhooks.written(&book) {
+    if let Err(problem) = webhooks.written(&mut book) {
         set(&mut book, id, &before);
         return Err(problem);
     }
@@ -128,7 +127,6 @@ pub async fn change(State(control): State<Shared>, ask: Ask) -> Result<Response<
     {
         live.tracks.revive();
     }
-    book.moved = true;
     let mut answer = told(&book.live[id]);
     if new_secret {
         answer["secret"] = after.secret.into();
@@ -147,21 +145,23 @@ pub async fn delete(State(control): State<Shared>, ask: Ask) -> Result<Response<
     control.record(who.user.clone(), "webhook end", id, &why, json!({}))?;
     let mut book = control.webhooks.book();
     let removed = book.live.remove(id).ok_or_else(none)?;
-    if let Err(problem) = control.webhooks.written(&book) {
+    if let Err(problem) = control.webhooks.written(&mut book) {
         book.live.insert(id.to_owned(), removed);
         return Err(problem);
     }
-    book.moved = true;
     Ok(answer_json(StatusCode::OK, &json!({"webhook_id": id, "ended": true})))
 }
 
 impl Webhooks {
-    /// Errors: the file could not be written; what is in memory has to be put back.
-    fn written(&self, book: &Book) -> Result<(), Problem> {
+    /// Writes the receivers, and has what they are told looked at. Errors: the file could not be written; what is in memory has to be put back.
+    fn written(&self, book: &mut Book) -> Result<(), Problem> {
         self.write_receivers(book).map_err(|fault| {
             tracing::error!(%fault, "webhooks.json could not be written");
             Problem::new(ErrorCode::NoSpace, "the receivers could not be written; nothing was done").after(OVERLOADED)
-        })
+        })?;
+        book.moved = true;
+        self.changed.notify_one();
+        Ok(())
     }
 }
 

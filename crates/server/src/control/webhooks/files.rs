@@ -1,10 +1,8 @@
 //! The two files: receivers as operators put them up, and how far each was told.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::{fs, io};
 
 use grandstand_core::ids::Position;
 use grandstand_core::names::RoomId;
@@ -13,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{EVENTS, Filter};
 use crate::auth::RoomPattern;
+use crate::auth::files::replace;
 
 const RECEIVERS: &str = "webhooks.json";
 const STATE: &str = "webhooks-state.json";
@@ -128,22 +127,12 @@ fn of_file<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Option<T>, io::Err
 /// Durable on `Ok`.
 pub fn write_receivers<'a>(data: &Path, receivers: impl Iterator<Item = &'a Receiver>) -> io::Result<()> {
     let file = Receivers { version: VERSION, receivers: receivers.cloned().collect() };
-    replace(data, RECEIVERS, &serde_json::to_vec_pretty(&file)?)
+    replace(&data.join(RECEIVERS), &serde_json::to_vec_pretty(&file)?)
 }
 
 /// Durable on `Ok`.
 pub fn write_state(data: &Path, state: &BTreeMap<String, Saved>) -> io::Result<()> {
-    replace(data, STATE, &serde_json::to_vec(state)?)
-}
-
-/// The whole file or what was there: written beside it, synced, and put in its place.
-fn replace(data: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let (path, beside) = (data.join(name), data.join(format!("{name}.new")));
-    let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&beside)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&beside, &path)?;
-    File::open(data)?.sync_all()
+    replace(&data.join(STATE), &serde_json::to_vec(state)?)
 }
 
 #[cfg(test)]

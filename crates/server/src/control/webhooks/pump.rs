@@ -51,10 +51,13 @@ pub async fn run(control: Weak<Control>) {
     let mut saved = clock::mono();
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let Some(changed) = control.upgrade().map(|control| control.webhooks.changed.clone()) else { return };
+    let mut looks = true;
     loop {
         let first = tokio::select! {
             done = under_way.join_next(), if !under_way.is_empty() => done,
-            _ = ticks.tick() => None,
+            _ = ticks.tick(), if looks => None,
+            () = changed.notified() => None,
         };
         let Some(control) = control.upgrade() else { return };
         let webhooks = &control.webhooks;
@@ -71,10 +74,17 @@ pub async fn run(control: Weak<Control>) {
             webhooks.save().await;
             saved = clock::mono();
         }
+        looks = webhooks.has_work();
     }
 }
 
 impl Webhooks {
+    /// Whether anybody is told, or anything has to be written: almost every server has no receiver.
+    fn has_work(&self) -> bool {
+        let book = self.book();
+        book.moved || book.live.values().any(|live| live.receiver.disabled.is_none())
+    }
+
     /// Reads the log on, from the receiver that is furthest behind and may be told more.
     async fn scan(&self, shard: &ShardHandle) {
         for _ in 0..PAGES_AT_ONCE {
@@ -105,6 +115,11 @@ impl Webhooks {
     fn begin(&self, shard: &ShardHandle, under_way: &mut JoinSet<Done>) {
         let (now, wall) = (clock::mono(), clock::wall());
         let mut book = self.book();
+        let erased = shard.status().erasing().begun();
+        if std::mem::replace(&mut book.erased, erased) != erased {
+            // What waits may name somebody of whom the log says nothing any more.
+            book.live.values_mut().for_each(|live| live.tracks.forget());
+        }
         for (id, live) in book.live.iter_mut().filter(|(_, live)| live.receiver.disabled.is_none()) {
             while let Some(work) = live.tracks.next(now) {
                 let id = id.clone();
