@@ -93,6 +93,8 @@ impl Owner {
                 None => {}
             }
         }
+        let slots = &self.slots;
+        self.quiet.retain(|(_, at, who)| who != user || slots[*at].users.contains_key(user));
         for said in self.recovered.values_mut() {
             said.retain(|raw| !raw.is_of(user));
         }
