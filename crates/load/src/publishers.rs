@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Error, Result, bail};
 use grandstand_core::rng::Rng;
 use hdrhistogram::Histogram;
 use mio::{Events, Poll, Token, Waker};
@@ -24,12 +24,15 @@ use crate::pattern::{Due, PHRASES};
 use crate::posts::Posting;
 use crate::report::{Buckets, new_histogram};
 use crate::run::{Settings, ToWorker, say};
-use crate::speaker::Speaker;
+use crate::speaker::{self, Speaker};
 use crate::viewers::Total;
 
 const WAKE: Token = Token(usize::MAX);
 /// Without an answer for so long, what is in flight counts as unanswered.
 const QUIET: Duration = Duration::from_secs(20);
+/// A connection that ended is made anew after so long, and again for as long as this.
+const RETURN_WAIT: Duration = Duration::from_millis(250);
+const RETURN_WITHIN: Duration = Duration::from_secs(30);
 /// Users that comments are spread over.
 const USERS: u64 = 1_000;
 /// Of the scenarios' schedules: the same in every run, so that two runs can be compared.
@@ -43,6 +46,8 @@ pub struct Published {
     pub duplicates: u64,
     pub refused: BTreeMap<String, u64>,
     pub unanswered: u64,
+    /// Connections that ended and were made anew; what had no answer was said again on them.
+    pub returns: u64,
     pub rate_limited: u64,
     pub seconds: f64,
     /// Due (or written, when paced by answers) to acked.
@@ -61,13 +66,22 @@ pub struct Published {
 
 struct Connection {
     speaker: Speaker,
+    /// Set from the connection's end until another is open in its place.
+    lost: Option<Lost>,
     room: usize,
     /// Due time of each unanswered comment by its key.
     waiting: HashMap<u64, u64>,
 }
 
+struct Lost {
+    since: Instant,
+    /// When another is tried; `None` while one is being opened.
+    again: Option<Instant>,
+}
+
 pub struct Publishers {
     settings: Arc<Settings>,
+    places: Places,
     poll: Poll,
     connections: Vec<Connection>,
     /// Who says what when, where a pattern says so; the key of a comment is its place in it.
@@ -92,6 +106,7 @@ impl Publishers {
         };
         let made = Publishers {
             schedule: Arc::new(schedule),
+            places: Places::new(&settings)?,
             settings,
             poll,
             connections: Vec::new(),
@@ -165,7 +180,7 @@ impl Publishers {
                 wait = wait.min(Duration::from_millis(if over { 5 } else { 100 }));
             }
             for slot in 0..self.connections.len() {
-                self.connections[slot].speaker.flush()?;
+                self.flush(slot, now)?;
             }
             match self.poll.poll(&mut events, Some(wait)) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
@@ -178,7 +193,7 @@ impl Publishers {
                         self.connections[slot].speaker.set_writable();
                     }
                     if event.is_readable() {
-                        self.read(slot)?;
+                        self.hear(slot)?;
                     }
                 }
             }
@@ -220,12 +235,10 @@ impl Publishers {
     }
 
     fn connect(&mut self) -> Result<()> {
-        let places = Places::new(&self.settings)?;
         for slot in 0..self.settings.publishers as usize {
             let room = slot % self.settings.rooms.len();
-            let (settings, at) = (&self.settings, (&places, &self.poll));
-            let speaker = Speaker::connect("publisher", at, settings, slot, room, &settings.token)?;
-            self.connections.push(Connection { speaker, room, waiting: HashMap::new() });
+            let speaker = self.speaker(slot, room)?;
+            self.connections.push(Connection { speaker, lost: None, room, waiting: HashMap::new() });
         }
         let mut events = Events::with_capacity(1024);
         let start = Instant::now();
@@ -240,6 +253,57 @@ impl Publishers {
                 bail!("the publishers could not connect within 30 s");
             }
         }
+        Ok(())
+    }
+
+    fn speaker(&self, slot: usize, room: usize) -> Result<Speaker> {
+        let (settings, at) = (&self.settings, (&self.places, &self.poll));
+        Speaker::connect("publisher", at, settings, slot, room, &settings.token)
+    }
+
+    /// Writes what waits, or tries for another connection where this one's time has come.
+    fn flush(&mut self, slot: usize, now: Instant) -> Result<()> {
+        let connection = &mut self.connections[slot];
+        let room = connection.room;
+        let done = match connection.lost.as_mut().and_then(|lost| lost.again.as_mut()) {
+            Some(again) if *again > now => return Ok(()),
+            Some(_) => self.speaker(slot, room).map(|speaker| {
+                let connection = &mut self.connections[slot];
+                connection.speaker = speaker;
+                connection.lost.as_mut().expect("it was lost").again = None;
+            }),
+            None => connection.speaker.flush(),
+        };
+        done.or_else(|why| self.lose(slot, why))
+    }
+
+    fn hear(&mut self, slot: usize) -> Result<()> {
+        let tried = |lost: &Lost| lost.again.is_some();
+        if self.connections[slot].lost.as_ref().is_some_and(tried) {
+            return Ok(());
+        }
+        if let Err(why) = self.read(slot) {
+            return self.lose(slot, why);
+        }
+        let connection = &mut self.connections[slot];
+        if connection.speaker.is_open() && connection.lost.take().is_some() {
+            self.done.returns += 1;
+            self.last_answer = Instant::now();
+            let mut unanswered: Vec<u64> = connection.waiting.keys().copied().collect();
+            unanswered.sort_unstable();
+            unanswered.into_iter().for_each(|key| self.write_comment(slot, key));
+        }
+        Ok(())
+    }
+
+    /// The connection ended. Errors: not by a fault of its own, or none could be had for too long.
+    fn lose(&mut self, slot: usize, why: Error) -> Result<()> {
+        let (now, lost) = (Instant::now(), &mut self.connections[slot].lost);
+        let since = lost.as_ref().map_or(now, |lost| lost.since);
+        if !why.is::<io::Error>() || now.duration_since(since) > RETURN_WITHIN {
+            return Err(why);
+        }
+        *lost = Some(Lost { since, again: Some(now + RETURN_WAIT) });
         Ok(())
     }
 
@@ -303,6 +367,10 @@ impl Publishers {
     fn write_comment(&mut self, slot: usize, key: u64) {
         let connection = &mut self.connections[slot];
         let Some(at_us) = connection.waiting.get(&key) else { return };
+        if connection.lost.is_some() {
+            // Said with all that has no answer when another connection is open.
+            return;
+        }
         let said = said(key, *at_us, self.schedule.get(key as usize), &self.settings);
         let frame = format!(r#"{{"op":"publish",{said}}}"#);
         connection.speaker.say(&frame, (key as u32 | 0x0101_0101).to_le_bytes());
@@ -338,7 +406,7 @@ impl Publishers {
             let connection = &mut self.connections[slot];
             let Some(key) = key else {
                 if let Kind::Close { code, .. } = read[0].kind {
-                    bail!("the server closed a publisher with {code}");
+                    return Err(speaker::closed("publisher", Some(code)));
                 }
                 *self.done.refused.entry("an error without a key".to_owned()).or_default() += 1;
                 continue;
@@ -410,4 +478,58 @@ fn words(key: u64, bytes: usize) -> String {
     }
     text.truncate(bytes);
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::{Arc, mpsc};
+
+    use grandstand_client::Endpoint;
+    use grandstand_wire::ws::{Opcode, write_frame};
+
+    use super::Publishers;
+    use crate::run::{Settings, ToWorker};
+
+    /// Opens a stream, and gives what the other side said first.
+    fn first_word(peer: &mut TcpStream) -> Vec<u8> {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            peer.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        peer.write_all(b"HTTP/1.1 101 Switching Protocols\r\n\r\n").unwrap();
+        let mut word = vec![0; 4096];
+        let n = peer.read(&mut word).unwrap();
+        word.truncate(n);
+        word
+    }
+
+    #[test]
+    fn a_publisher_whose_connection_ends_says_again_what_had_no_answer() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = Endpoint::parse(&listener.local_addr().unwrap().to_string()).unwrap();
+        let server = std::thread::spawn(move || {
+            let said = first_word(&mut listener.accept().unwrap().0);
+            let (mut peer, _) = listener.accept().unwrap();
+            let again = first_word(&mut peer);
+            let ack = br#"[{"type":"publish_ack","client_msg_id":"l-0","event_id":12,"duplicate":true}]"#;
+            let mut frame = Vec::new();
+            write_frame(Opcode::Text, ack, &mut frame);
+            peer.write_all(&frame).unwrap();
+            (said, again, peer)
+        });
+        // One is due at once, the next one after the end.
+        let settings =
+            Settings { rooms: vec!["r".into()], rate: 1.0, seconds: 0.9, ..Settings::new(&endpoint, "t").unwrap() };
+        let (publishers, _) = Publishers::new(Arc::new(settings)).unwrap();
+        let (orders, listen) = mpsc::channel();
+        orders.send(ToWorker::Go).unwrap();
+        let done = publishers.run(&listen).unwrap();
+        let (said, again, _) = server.join().unwrap();
+        assert_eq!(said, again);
+        assert_eq!((done.sent, done.acked, done.unanswered, done.returns), (1, 1, 0, 1));
+    }
 }

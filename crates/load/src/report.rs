@@ -202,6 +202,8 @@ pub struct Report {
     /// Seconds that putting the rooms took.
     pub rooms_put_s: f64,
     pub reconnects: u64,
+    /// Publishers' connections that ended and were made anew.
+    pub publisher_returns: u64,
     pub slow: SlowSeen,
     pub storms: Vec<Round>,
     pub closes: BTreeMap<u16, u64>,
@@ -336,6 +338,7 @@ impl Report {
             entered: Latency::of(seen.iter().map(|s| &s.entered)),
             rooms_put_s: 0.0,
             reconnects: sum(|s| s.reconnects),
+            publisher_returns: published.returns,
             slow: SlowSeen {
                 viewers: sum(|s| s.slow.viewers),
                 closed: sum(|s| s.slow.closed),
@@ -423,6 +426,9 @@ impl Report {
         );
         if self.reconnects > 0 {
             println!("  {} reconnects, closes by code {:?}", self.reconnects, self.closes);
+        }
+        if self.publisher_returns > 0 {
+            println!("  publishers came back {} times", self.publisher_returns);
         }
         if self.slow.viewers > 0 {
             let SlowSeen { viewers, closed, complete, skipped } = self.slow;

@@ -1,10 +1,12 @@
 //! A WebSocket connection that speaks, for publishers and likers: what is said waits until the socket takes it, and what is
 //! heard is cut into the server's texts. Pings are answered here.
+//!
+//! A fault that is an [`io::Error`] at its root is the end of this connection alone: who speaks may come back. Any other is the server's.
 
 use std::collections::VecDeque;
 use std::io;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Error, Result, bail, ensure};
 use grandstand_client::http::read_head;
 use grandstand_wire::ws::{Opcode, write_masked_frame};
 use mio::{Interest, Poll, Token};
@@ -13,6 +15,19 @@ use crate::addresses::Places;
 use crate::frames::{self, Cut};
 use crate::link::Link;
 use crate::run::Settings;
+
+/// A close by what its code asks for: who was sent elsewhere or was too slow comes back (docs/protocol.md, close codes).
+pub fn closed(name: &str, code: Option<u16>) -> Error {
+    let what = format!("the server closed a {name} with {code:?}");
+    match code {
+        Some(4_100..=4_299 | 1_001 | 1_006 | 1_012) => ended(what).into(),
+        _ => Error::msg(what),
+    }
+}
+
+fn ended(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionAborted, what)
+}
 
 pub struct Speaker {
     socket: Link,
@@ -79,7 +94,7 @@ impl Speaker {
     pub fn read(&mut self, scratch: &mut [u8]) -> Result<Option<Vec<u8>>> {
         loop {
             match self.socket.read(scratch, usize::MAX).map(|got| got.n) {
-                Ok(0) => bail!("the server ended a {}'s connection", self.name),
+                Ok(0) => return Err(ended(format!("the server ended a {}'s connection", self.name)).into()),
                 Ok(n) => {
                     self.input.extend_from_slice(&scratch[..n]);
                     return Ok(Some(std::mem::take(&mut self.input)));
@@ -98,7 +113,11 @@ impl Speaker {
             if !self.open {
                 let Some((status, _, used)) = read_head(bytes)? else { break };
                 let body = String::from_utf8_lossy(&bytes[used..]);
-                ensure!(status == 101, "a {} was refused with {status}: {body}", self.name);
+                let refused = || format!("a {} was refused with {status}: {body}", self.name);
+                if matches!(status, 429 | 503) {
+                    return Err(ended(refused()).into());
+                }
+                ensure!(status == 101, refused());
                 self.open = true;
                 *at += used;
                 continue;
@@ -115,7 +134,7 @@ impl Speaker {
                     return Ok(Some(text));
                 }
                 Cut::Deflated(..) => bail!("a compressed frame that nobody asked for"),
-                Cut::Close(code, _) => bail!("the server closed a {} with {code:?}", self.name),
+                Cut::Close(code, _) => return Err(closed(self.name, code)),
                 Cut::Fault(what) => bail!("{what}"),
             }
         }
