@@ -13,7 +13,7 @@ export function backoff(previous: number, draw: number): number {
 }
 
 /** What a server asks for: `retry_after_ms` and a uniform draw of `spread_ms`; `null` when it says neither. */
-export function told(said: { retry_after_ms?: number; spread_ms?: number }, draw: number): number | null {
+export function told(said: { retry_after_ms?: number | undefined; spread_ms?: number | undefined }, draw: number): number | null {
   if (said.retry_after_ms === undefined && said.spread_ms === undefined) return null;
   return (said.retry_after_ms ?? 0) + draw * (said.spread_ms ?? 0);
 }

@@ -10,8 +10,8 @@ export interface Claims {
 export function claimsOf(token: string | null): Claims | null {
   try {
     const part = token!.split('.')[1]!.replaceAll('-', '+').replaceAll('_', '/');
-    const claims: unknown = JSON.parse(new TextDecoder().decode(Uint8Array.from(atob(part), (c) => c.charCodeAt(0))));
-    return typeof claims === 'object' && claims !== null && typeof (claims as Claims).sub === 'string' ? (claims as Claims) : null;
+    const claims = JSON.parse(new TextDecoder().decode(Uint8Array.from(atob(part), (c) => c.charCodeAt(0)))) as Claims | null;
+    return typeof claims?.sub === 'string' ? claims : null;
   } catch {
     return null;
   }

@@ -27,10 +27,7 @@ const REFUSED_TROUBLE = 12;
 
 /** What a close code asks for. */
 export function rangeOf(code: number): 'stop' | 'wait' | 'resume' | 'retry' {
-  if (code >= 4000 && code < 4100) return 'stop';
-  if (code >= 4100 && code < 4200) return 'wait';
-  if (code >= 4200 && code < 4300) return 'resume';
-  return 'retry';
+  return (['stop', 'wait', 'resume'] as const)[Math.floor(code / 100) - 40] ?? 'retry';
 }
 
 /** What is opened next. */

@@ -1,6 +1,6 @@
 // The long-poll rung: one request after the other, each from where the last one ended.
 import type { Hearing, Opening, Stream, Transport } from './transport.ts';
-import { attemptQuery, reading, urlOf } from './transport.ts';
+import { attemptQuery, get, reading, urlOf } from './transport.ts';
 import { endOf } from './http.ts';
 import type { AnyEvent } from './types.ts';
 
@@ -24,15 +24,13 @@ export function pollTransport(fetch: typeof globalThis.fetch, token: () => strin
           const query: Record<string, string> = { timeout: String(it.stands ? POLL_S : 1), tab, ...(it.stands ? {} : attemptQuery(attempted)) };
           if (since > 0) query['since'] = String(since);
           if (!mine && session) query['session'] = session;
-          const answer = await fetch(urlOf(base, roomId, 'poll', query), {
-            headers: mine ? { authorization: `Bearer ${mine}` } : {}, cache: 'no-store', credentials: 'omit', signal: it.signal,
-          });
+          const answer = await get(fetch, urlOf(base, roomId, 'poll', query), mine, it.signal);
           if (it.over) return;
           if (answer.status === 204) return it.end({ code: 1006, reason: 'a newer poll' });
           if (!answer.ok) return it.end(await endOf(answer));
           const got = (await answer.json()) as Answer;
           if (it.over) return;
-          if (!Array.isArray(got.events) || typeof got.next_since !== 'number') return it.end({ code: 1006, reason: 'not a poll' });
+          if (!Array.isArray(got.events) || typeof got.next_since !== 'number') return it.end({ code: 1006 });
           it.stands = true;
           it.tell(got.events);
           if (it.over) return;

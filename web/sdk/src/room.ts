@@ -36,8 +36,11 @@ const KEEP_MS = 1_000;
 /** Taps of a moment go together, at most 50 of them. */
 const LIKES_TOGETHER_MS = 250;
 const LIKES_MAX = 50;
-/** Between two attempts to renew a token. */
+/** Between two attempts to renew a token: twice as long each time, and up to as much again. */
 const RENEW_MS_MIN = 2_000;
+const RENEW_MS_MAX = 60_000;
+/** What a timer can hold: 24 days. A longer one would fire at once. */
+const TIMER_MS_MAX = 2 ** 31 - 1;
 const FOLLOWS_MAX = 200;
 
 /** A stream, and what is known of it. */
@@ -77,12 +80,15 @@ export class Room {
   #generation = 0;
   #opening = false;
   #openAt: number | null = null;
+  /** Until then the server wants no stream of ours. */
+  #notBefore = 0;
   #stopped: Ended | null = null;
   #ended: Ended | null = null;
   #rest: 'hidden' | 'offline' | null = null;
   #token: string | null | undefined;
   #expired = false;
   #renewAt: number | null = null;
+  #renewMs = RENEW_MS_MIN;
   #endpoints: Endpoints | undefined;
   #timer: unknown;
   #dueAt = Infinity;
@@ -126,7 +132,7 @@ export class Room {
   get status(): Status {
     const last_comment_at = this.store.lastCommentAt;
     const main = this.#main;
-    if (this.#role === 'follower' && this.#leaderStatus && main?.greeted) return { ...this.#leaderStatus, way: 'tab', last_comment_at };
+    if (this.#role === 'follower' && this.#leaderStatus && main) return { ...this.#leaderStatus, way: 'tab', last_comment_at };
     const { paused } = this.#session;
     const { code, reason } = this.#stopped ?? (main?.greeted ? null : this.#ended) ?? {};
     let state: Status['state'] = 'connecting';
@@ -186,16 +192,14 @@ export class Room {
     const generation = this.#generation;
     await this.#haveToken('start');
     if (!this.#running || generation !== this.#generation) return;
-    let timer: unknown;
-    await Promise.race([this.#load(null), new Promise<void>((go) => { timer = this.#env.timer(go, COLD_MS); })]);
-    this.#env.cancel(timer);
+    await this.#soon(this.#load(null), COLD_MS).catch(() => {});
     if (!this.#running || generation !== this.#generation) return;
     this.#share();
   }
 
   /** Ends it for good. */
   stop(): void {
-    this.#running = false;
+    this.#running = this.#opening = false;
     this.#generation += 1;
     this.#deaf?.();
     this.#deaf = null;
@@ -214,6 +218,7 @@ export class Room {
   reconnect(): void {
     this.#stopped = null;
     this.#rest = null;
+    this.#notBefore = 0;
     if (!this.#running) { this.start(); return; }
     if (this.#main?.greeted) return;
     this.#dropAll();
@@ -221,9 +226,15 @@ export class Room {
   }
 
   /** Asks for a token anew and opens a new stream with it: somebody signed in or out. */
-  async renewToken(): Promise<void> {
-    this.#token = undefined;
-    this.#expired = false;
+  renewToken(): Promise<void> {
+    return this.#become(undefined);
+  }
+
+  /** A new stream, with this token. */
+  async #become(token: string | undefined): Promise<void> {
+    this.#token = token;
+    this.#expired = this.#opening = false;
+    this.#notBefore = 0;
     const generation = (this.#generation += 1);
     this.#dropAll();
     this.#openAt = null;
@@ -283,32 +294,49 @@ export class Room {
 
   // ---- the token
 
-  async #haveToken(reason: TokenReason): Promise<void> {
-    if (this.#token !== undefined) return;
+  /** What the callback gives, or its fault; it is not waited for for ever. */
+  #asks(reason: TokenReason): Promise<string | null | undefined> {
     const { token } = this.#options;
-    if (typeof token !== 'function') { this.#token = token ?? null; return; }
-    try {
-      this.#token = await token(reason);
-    } catch {
-      // Without one it is watched as nobody where that is allowed; the callback is asked again at the next attempt.
-      this.#token = undefined;
-    }
+    return this.#soon((async () => (typeof token === 'function' ? token(reason) : token))());
   }
 
-  /** The stream's token ends soon: another one is put in its place, on the open stream. */
+  async #haveToken(reason: TokenReason): Promise<void> {
+    if (this.#token !== undefined) return;
+    const generation = this.#generation;
+    let token: string | null | undefined;
+    try {
+      token = (await this.#asks(reason)) ?? null;
+    } catch {
+      // Without one it is watched as nobody where that is allowed, and the callback asked again; after one that ran out, at the next attempt.
+      if (!this.#expired) {
+        token = null;
+        this.#renewSoon();
+      }
+    }
+    // Somebody else may be here by now.
+    if (generation === this.#generation) this.#token = token;
+  }
+
+  #renewSoon(): void {
+    this.#renewAt = this.#env.now() + this.#renewMs * (1 + this.#env.random());
+    this.#renewMs = Math.min(RENEW_MS_MAX, 2 * this.#renewMs);
+    this.#plan();
+  }
+
+  /** The stream's token ends soon, or none could be had: another one is put in its place, on the open stream. */
   async #renew(): Promise<void> {
-    const { token } = this.#options;
     this.#renewAt = null;
-    if (typeof token !== 'function') return;
+    if (typeof this.#options.token !== 'function') return;
+    const generation = this.#generation;
     const conn = this.#main;
     try {
-      const fresh = await token('expiring');
-      if (fresh === null || fresh === this.#token) return;
-      const same = claimsOf(fresh)?.sub === claimsOf(this.#token ?? null)?.sub;
+      const fresh = await this.#asks(this.#token ? 'expiring' : 'start');
+      if (generation !== this.#generation || !fresh || fresh === this.#token) return;
+      this.#renewMs = RENEW_MS_MIN;
+      // Another user's stream is another stream.
+      if (claimsOf(fresh)?.sub !== claimsOf(this.#token ?? null)?.sub) { void this.#become(fresh); return; }
       this.#token = fresh;
       if (!conn || conn !== this.#main) return;
-      // Another user's stream is another stream.
-      if (!same) { void this.renewToken(); return; }
       if (conn.way === 'websocket') conn.stream?.send({ op: 'auth', token: fresh });
       if (conn.way === 'sse') {
         const answer = await ask(this.#fetch, urlOf(conn.base, this.id, 'auth'), fresh, { session: conn.session, token: fresh });
@@ -316,10 +344,7 @@ export class Room {
         if (!answer.ok && conn === this.#main) { this.#dropAll(); this.#next(0); }
       }
     } catch {
-      if (conn === this.#main && this.#running) {
-        this.#renewAt = this.#env.now() + RENEW_MS_MIN + this.#env.random() * RENEW_MS_MIN;
-        this.#plan();
-      }
+      if (generation === this.#generation) this.#renewSoon();
     }
   }
 
@@ -334,17 +359,24 @@ export class Room {
     if (this.#tabsOf !== of) {
       this.#tabs?.leave();
       this.#tabsOf = of;
-      this.#tabs = new Tabs({ ...this.#env, locks, channel }, of, this.#tab, { lead: () => this.#lead(), follow: () => this.#follow() }, (said) => this.#heardTab(said));
+      const place = { lead: () => this.#lead(), follow: () => this.#follow(), deny: () => this.#alone() };
+      this.#tabs = new Tabs({ ...this.#env, locks, channel }, of, this.#tab, place, (said) => this.#heardTab(said));
       this.#transports.tab = tabTransport(this.#env, this.#tabs, (take) => { this.#hearTab = take; });
     }
     if (this.#mayOpen()) this.#tabs!.join();
     else this.#pause();
   }
 
+  /** The browser lets tabs share nothing. */
+  #alone(): void {
+    this.#env.locks = this.#tabs = null;
+    this.#role = 'alone';
+    this.#next(0);
+  }
+
   #lead(): void {
     if (!this.#running) return;
     this.#role = 'leader';
-    this.#leaderStatus = null;
     this.#ring = new Ring(this.#session.cursor);
     this.#dropAll();
     this.#next(0);
@@ -354,6 +386,7 @@ export class Room {
     if (!this.#running) return;
     this.#role = 'follower';
     this.#ring = null;
+    this.#notBefore = 0;
     this.#dropAll();
     this.#next(0);
   }
@@ -372,8 +405,8 @@ export class Room {
     const tabs = this.#tabs;
     if (this.#role !== 'leader' || !tabs) return;
     if (said.k === 'open') {
-      if (!this.#main?.greeted) { tabs.say({ k: 'wait', to: said.from }); return; }
-      tabs.say({ k: 'list', to: said.from, list: this.#greeting(said.cursor), cursor: this.#session.cursor, greets: true });
+      if (this.#main?.greeted) tabs.say({ k: 'list', to: said.from, list: this.#greeting(said.cursor), cursor: this.#session.cursor, greets: true });
+      else tabs.say({ k: 'wait', to: said.from });
       tabs.say({ k: 'status', status: this.status });
     } else if (said.k === 'op') {
       void this.#say(said.op);
@@ -436,10 +469,9 @@ export class Room {
   #next(ms: number): void {
     if (!this.#running || this.#stopped) return;
     if (this.#main === null && !this.#mayOpen()) { this.#pause(); return; }
-    this.#openAt = this.#env.now() + ms;
+    this.#openAt = Math.max(this.#env.now() + ms, this.#notBefore);
     this.#saidStatus();
-    if (ms <= 0) this.#tick();
-    else this.#plan();
+    this.#tick();
   }
 
   async #open(): Promise<void> {
@@ -449,7 +481,7 @@ export class Room {
     try {
       await this.#haveToken(this.#expired ? 'expired' : 'start');
     } finally {
-      this.#opening = false;
+      if (generation === this.#generation) this.#opening = false;
     }
     if (!this.#running || this.#stopped || generation !== this.#generation || this.#main) return;
     if (!this.#mayOpen()) { this.#pause(); return; }
@@ -461,6 +493,7 @@ export class Room {
     this.#expired = false;
     if (this.#role === 'follower') {
       if (this.#hearTab) return;
+      this.#leaderStatus = null;
       this.#main = this.#connect('tab', { rung: this.#ladder.rung, attempt: 1, tries: 0, failure: null });
     } else {
       const attempt = this.#ladder.open();
@@ -617,6 +650,7 @@ export class Room {
       return;
     }
     const ms = range === 'retry' ? this.#ladder.failed(why, conn.heardAt, this.#env.random()) : this.#ladder.refused(how, now, this.#env.random());
+    if (range !== 'retry') this.#notBefore = now + ms;
     this.#next(ms);
     if (this.#role === 'leader' && this.#main === null) this.#tabs?.say({ k: 'status', status: this.status });
   }
@@ -640,7 +674,8 @@ export class Room {
 
   /** When a stream is let go of, or asked for a sign. */
   #checkAt(conn: Conn): number {
-    if (!conn.greeted) return conn.openedAt + GREET_MS;
+    // A tab that leads may have no stream itself: it says so.
+    if (!conn.greeted) return (conn.way === 'tab' ? conn.heardAt : conn.openedAt) + GREET_MS;
     if (conn.way === 'sse' || conn.way === 'poll') return conn.heardAt + SILENCE_MS;
     return conn.askedAt === null ? conn.heardAt + ASK_AFTER_MS : conn.askedAt + SIGN_MS;
   }
@@ -699,7 +734,7 @@ export class Room {
     this.#timer = this.#env.timer(() => {
       this.#timer = undefined;
       this.#tick();
-    }, Math.max(0, at - now));
+    }, Math.min(TIMER_MS_MAX, Math.max(0, at - now)));
   }
 
   // ---- snapshots
@@ -728,18 +763,26 @@ export class Room {
     this.#plan();
   }
 
-  /** A request that is answered soon, or fails. */
-  #fetch = async (input: RequestInfo | URL, init?: RequestInit): Promise<Response> => {
-    const abort = new AbortController();
+  /** What comes in time, or a fault. */
+  async #soon<T>(work: Promise<T>, ms = ANSWER_MS, late = () => {}): Promise<T> {
     let timer: unknown;
     try {
-      return await Promise.race([
-        this.#env.fetch(input, { ...init, signal: abort.signal }),
-        new Promise<never>((_, fail) => { timer = this.#env.timer(() => { abort.abort(); fail(new Error('no answer')); }, ANSWER_MS); }),
-      ]);
+      return await Promise.race([work, new Promise<never>((_, fail) => { timer = this.#env.timer(() => { late(); fail(new Error('no answer')); }, ms); })]);
     } finally {
       this.#env.cancel(timer);
     }
+  }
+
+  /** A request that is answered soon, to the last byte, or fails. */
+  #fetch = (input: RequestInfo | URL, init?: RequestInit): Promise<Response> => {
+    const abort = new AbortController();
+    const read = async () => {
+      const answer = await this.#env.fetch(input, { ...init, signal: abort.signal });
+      const { ok, status, headers } = answer;
+      const body: unknown = await answer.json().catch(() => null);
+      return { ok, status, headers, json: async () => body } as Response;
+    };
+    return this.#soon(read(), ANSWER_MS, () => abort.abort());
   };
 
   async #asked(path: string): Promise<Response> {
@@ -818,8 +861,8 @@ export class Room {
   }
 
   #keptCursor(): number {
-    const text = this.#read(`grandstand.cursor ${this.#cursorOf}`);
-    return text !== null && /^\d{1,16}$/.test(text) && Number.isSafeInteger(Number(text)) ? Number(text) : 0;
+    const kept = Number(this.#read(`grandstand.cursor ${this.#cursorOf}`));
+    return Number.isSafeInteger(kept) && kept > 0 ? kept : 0;
   }
 
   get #cursorOf(): string {

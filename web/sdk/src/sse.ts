@@ -1,8 +1,7 @@
 // The SSE rung, by fetch: a token travels in a header, refusals can be read, and Node has it too.
 import type { Hearing, Opening, Stream, Transport } from './transport.ts';
-import { attemptQuery, parsed, reading, urlOf } from './transport.ts';
+import { attemptQuery, eventsOf, get, reading, urlOf } from './transport.ts';
 import { endOf } from './http.ts';
-import type { AnyEvent } from './types.ts';
 
 /** A line may be as long as the server's longest event, and some. */
 const LINE_MAX = 1 << 20;
@@ -35,13 +34,8 @@ export function sseTransport(fetch: typeof globalThis.fetch): Transport {
       return reading(on, async (it) => {
         const query = attemptQuery(attempted);
         if (!token && session) query['session'] = session;
-        const answer = await fetch(urlOf(base, roomId, 'sse', query), {
-          headers: {
-            accept: 'text/event-stream',
-            ...(token && { authorization: `Bearer ${token}` }),
-            ...(cursor > 0 && { 'last-event-id': String(cursor) }),
-          },
-          cache: 'no-store', credentials: 'omit', signal: it.signal,
+        const answer = await get(fetch, urlOf(base, roomId, 'sse', query), token, it.signal, {
+          accept: 'text/event-stream', ...(cursor > 0 && { 'last-event-id': String(cursor) }),
         });
         if (!answer.ok || !answer.body || !answer.headers.get('content-type')?.startsWith('text/event-stream')) {
           return it.end(await endOf(answer));
@@ -53,7 +47,7 @@ export function sseTransport(fetch: typeof globalThis.fetch): Transport {
           const { done, value } = await reader.read();
           if (it.over) return;
           if (done) return it.end({ code: 1006 });
-          const list = take(decoder.decode(value, { stream: true })).map(parsed).filter((e): e is AnyEvent => typeof e === 'object' && e !== null);
+          const list = take(decoder.decode(value, { stream: true })).flatMap(eventsOf);
           it.stands ||= list.some((e) => e.type === 'hello');
           // A comment line has no event: the stream lives.
           it.tell(list);

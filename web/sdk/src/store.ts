@@ -119,7 +119,7 @@ export type Score = ScoreEvent & { /** Since when its provider is silent. */ sil
 
 interface Own {
   entry: CommentEntry;
-  /** When it was made, and when it is to be sent (again). */
+  /** When it was sent first (Infinity: not yet), and when it is to be sent (again). */
   at: number;
   due: number;
 }
@@ -253,21 +253,17 @@ export class Store {
         this.#commit(e.client_msg_id, e.event_id);
         break;
       case 'rate_limited':
-        this.#settle(e.client_msg_id, 'refused', { reason: e.reason, retryAfterMs: e.retry_after_ms });
+        this.#settle(e, 'refused', e.reason);
         break;
       case 'moderation_failed':
-        this.#settle(e.client_msg_id, 'refused', { reason: e.reason ?? 'moderation' });
+        this.#settle(e, 'refused', e.reason ?? 'moderation');
         break;
       case 'moderation_pending':
-        this.#settle(e.client_msg_id, 'waiting', { reason: 'moderation', retryAfterMs: e.retry_after_ms }, now + (e.retry_after_ms ?? Infinity));
+        this.#settle(e, 'waiting', 'moderation', now + (e.retry_after_ms ?? Infinity));
         break;
       case 'error':
-        if (e.client_msg_id === undefined) break;
-        if (UNDECIDED.has(e.code)) {
-          this.#settle(e.client_msg_id, 'waiting', { reason: e.code, retryAfterMs: e.retry_after_ms }, now + (e.retry_after_ms ?? AGAIN_MS));
-        } else {
-          this.#settle(e.client_msg_id, 'refused', { reason: e.message ?? e.code, retryAfterMs: e.retry_after_ms });
-        }
+        if (UNDECIDED.has(e.code)) this.#settle(e, 'waiting', e.code, now + (e.retry_after_ms ?? AGAIN_MS));
+        else this.#settle(e, 'refused', e.message ?? e.code);
         break;
       default:
     }
@@ -297,7 +293,7 @@ export class Store {
   /** The banners that stand at `now` (milliseconds of the wall clock), newest first. */
   banners(now: number): BannerEvent[] {
     for (const [id, b] of this.#banners) if (Date.parse(b.until_ts) <= now) this.#banners.delete(id);
-    return [...this.#banners.values()].reverse();
+    return [...this.#banners.values()].filter((b) => !b.ended).reverse();
   }
 
   /** The comment of this id, or raw id, where it is on the board. */
@@ -324,7 +320,7 @@ export class Store {
   publish(clientMsgId: string, user: User, body: string, now: number, replyTo?: number): void {
     const parent = replyTo === undefined ? undefined : this.#parentOf(replyTo);
     const entry: CommentEntry = { type: 'comment', user, body, ts: now, retracted: false, mine: true, fate: 'sending', clientMsgId, version: 0, parent };
-    this.#own.set(clientMsgId, { entry, at: now, due: now });
+    this.#own.set(clientMsgId, { entry, at: Infinity, due: now });
     this.#insert(entry);
   }
 
@@ -333,12 +329,13 @@ export class Store {
     const ops: Extract<Op, { op: 'publish' }>[] = [];
     for (const [key, own] of this.#own) {
       if (now - own.at > KEY_HELD_MS) {
-        if (own.due < Infinity) this.#settle(key, 'unknown');
+        if (own.due < Infinity) this.#settle({ client_msg_id: key }, 'unknown');
         // What a moderator has may be decided an hour later.
         if (own.entry.fate !== 'waiting') this.#own.delete(key);
-      } else if (own.due <= now && !own.entry.retracted) {
+      } else if (own.due <= now) {
+        own.at = Math.min(own.at, now);
         own.due = now + ANSWER_MS;
-        ops.push({ op: 'publish', client_msg_id: key, body: own.entry.body, ...(own.entry.parent && { reply_to: own.entry.parent.id }) });
+        if (!own.entry.retracted) ops.push({ op: 'publish', client_msg_id: key, body: own.entry.body, ...(own.entry.parent && { reply_to: own.entry.parent.id }) });
       }
     }
     return ops;
@@ -370,43 +367,43 @@ export class Store {
   }
 
   /** What became of an own comment. `due`: when it is asked about again. */
-  #settle(key: string | undefined, fate: Fate, more: Partial<CommentEntry> = {}, due = Infinity): void {
-    const own = key === undefined ? undefined : this.#own.get(key);
+  #settle(e: { client_msg_id?: string; raw_id?: number; retry_after_ms?: number }, fate: Fate, reason?: string, due = Infinity): void {
+    const key = e.client_msg_id!;
+    const own = this.#own.get(key);
     if (!own) return;
-    Object.assign(own.entry, { reason: undefined, retryAfterMs: undefined, fate, ...more });
+    const { entry } = own;
+    Object.assign(entry, { fate, reason, retryAfterMs: e.retry_after_ms, rawId: e.raw_id ?? entry.rawId });
     own.due = due;
-    this.#touch(own.entry);
-    const gone = own.entry.rawId === undefined ? undefined : this.#tombstones.get(own.entry.rawId);
-    if (gone !== undefined) this.#hide(own.entry, gone);
-    if (fate === 'refused') this.#own.delete(key!);
+    this.#touch(entry);
+    const gone = this.#tombstones.get(entry.rawId!);
+    if (gone !== undefined) this.#hide(entry, gone);
+    if (fate === 'refused') this.#own.delete(key);
   }
 
   #acked(e: PublishAckEvent): void {
-    this.#settle(e.client_msg_id, 'sent', e.raw_id === undefined ? {} : { rawId: e.raw_id });
+    this.#settle(e, 'sent');
     // By HTTP an answer may say what a `publish_commit` would.
-    if (e.raw_id !== undefined && (e.event_id !== undefined || e.shown !== undefined)) this.#commit(e.client_msg_id, e.event_id);
+    if (e.event_id !== undefined || e.shown !== undefined) this.#commit(e.client_msg_id, e.event_id);
   }
 
-  /** What became of an own comment of a wide room, or of one that was held: its place, or that it is kept and not shown. */
+  /** What became of an own comment: its place, or that a wide room keeps it and does not show it. */
   #commit(key: string, id: number | undefined): void {
     const entry = this.#own.get(key)?.entry ?? this.entries.find((e): e is CommentEntry => e.type === 'comment' && e.clientMsgId === key);
     // Its copy in the room's order is here already, with its id.
     if (!entry || entry.id !== undefined) return;
     // It stays among those that may still be decided: an owner that went away may have spoken too soon.
-    if (id === undefined) return this.#settle(key, 'kept');
+    if (id === undefined) return this.#settle({ client_msg_id: key }, 'kept');
     this.#own.delete(key);
-    this.#changed.add('entries');
+    const fate = entry.rawId === undefined ? 'sent' : 'shown';
     const shown = this.#byId.get(id);
     if (shown) {
       // It came as anybody's: that line is the reader's own.
       this.entries = this.entries.filter((e) => e !== entry);
-      if (shown.type === 'comment') {
-        Object.assign(shown, { mine: true, fate: 'shown', clientMsgId: key, rawId: entry.rawId });
-        this.#touch(shown);
-      }
+      if (shown.type === 'comment') Object.assign(shown, { mine: true, fate, clientMsgId: key, rawId: entry.rawId });
+      this.#touch(shown);
       return;
     }
-    Object.assign(entry, { id, fate: 'shown', reason: undefined });
+    Object.assign(entry, { id, fate, reason: undefined, retryAfterMs: undefined });
     this.#touch(entry);
     this.#byId.set(id, entry);
     this.#place(entry);
@@ -430,7 +427,8 @@ export class Store {
     while (this.entries.length > ENTRIES_MAX) {
       const gone = this.entries.shift()!;
       if (gone.id !== undefined) this.#byId.delete(gone.id);
-      if (gone.type === 'comment' && gone.clientMsgId !== undefined) this.#own.delete(gone.clientMsgId);
+      // What is not decided is asked about without its line, too.
+      if (gone.type === 'comment' && this.#own.size > ENTRIES_MAX) this.#own.delete(gone.clientMsgId!);
     }
   }
 
@@ -448,31 +446,25 @@ export class Store {
   }
 
   #comment(c: CommentEvent): void {
-    const own = c.client_msg_id === undefined ? undefined : this.#own.get(c.client_msg_id)?.entry;
-    if (own) {
-      // The optimistic line takes its place in room order: the shown copy is the server's.
-      this.#own.delete(c.client_msg_id!);
-      this.entries = this.entries.filter((e) => e !== own);
-      this.#changed.add('entries');
-    }
-    const at = Date.parse(c.ts);
+    const { event_id: id, client_msg_id: key, user, body, ts, repeats } = c;
+    const at = Date.parse(ts);
     if (!(this.lastCommentAt !== null && this.lastCommentAt >= at)) this.lastCommentAt = at;
-    const known = this.#byId.get(c.event_id);
+    // The optimistic line takes its place in room order.
+    if (key !== undefined) this.#commit(key, id);
+    const mine = key !== undefined && { mine: true, fate: 'sent' as const, clientMsgId: key };
+    const known = this.#byId.get(id);
     if (known) {
-      // Joined by id: a shared copy says nothing about whose it is, the author's own does.
-      if (known.type === 'comment' && c.client_msg_id !== undefined && !known.mine) {
-        Object.assign(known, { mine: true, fate: 'sent', clientMsgId: c.client_msg_id });
-        this.#touch(known);
-      }
+      if (known.type !== 'comment') return;
+      // Joined by id: a shared copy says nothing about whose it is, the author's own does. What is shown is the server's.
+      if (typeof known.ts === 'number') Object.assign(known, { user, ts, repeats }, !known.retracted && { body });
+      else if (known.mine || !mine) return;
+      else Object.assign(known, mine);
+      this.#touch(known);
       return;
     }
     const entry: CommentEntry = {
-      type: 'comment', id: c.event_id, user: c.user, body: c.body, ts: c.ts, retracted: false, repeats: c.repeats, version: 0,
-      mine: c.client_msg_id !== undefined,
-      fate: c.client_msg_id === undefined ? undefined : own?.rawId === undefined ? 'sent' : 'shown',
-      parent: c.reply_to === undefined ? undefined : own?.parent ?? this.#parentOf(c.reply_to),
-      // A wide room's `publish_commit` may come after the comment, and a retract name it by its `raw_id`.
-      clientMsgId: c.client_msg_id, rawId: own?.rawId,
+      type: 'comment', id, user, body, ts, retracted: false, repeats, version: 0, mine: false, ...mine,
+      parent: c.reply_to === undefined ? undefined : this.#parentOf(c.reply_to),
     };
     this.#bury(entry);
     this.#insert(entry);
@@ -481,7 +473,7 @@ export class Store {
   /** Hides a comment whose retract came first. */
   #bury(entry: CommentEntry): void {
     const id = entry.id!;
-    const reason = this.#tombstones.get(id) ?? (entry.rawId === undefined ? undefined : this.#tombstones.get(entry.rawId))
+    const reason = this.#tombstones.get(id) ?? this.#tombstones.get(entry.rawId!)
       ?? (this.#cleared !== null && id < this.#cleared.id ? this.#cleared.reason : undefined)
       ?? this.#retractsOfUsers.find((r) => id < r.event_id && said(r, entry))?.reason;
     if (reason !== undefined) this.#hide(entry, reason);
@@ -507,8 +499,8 @@ export class Store {
       r.all === true || (target !== undefined && (e.id === target || e.rawId === target)) || said(r, e);
     for (const e of this.entries) {
       if (e.type !== 'comment') continue;
-      // What was said after it is not meant: a stream that begins before a snapshot tells it late.
-      const later = e.id !== undefined && e.id > r.event_id;
+      // What was said after it is not meant: a stream that begins before a snapshot tells it late. Nor is what has no place yet.
+      const later = (e.id ?? e.rawId ?? Infinity) > r.event_id;
       if (!later && !e.retracted && hits(e)) this.#hide(e, r.reason);
       if (e.parent && !e.parent.retracted && e.parent.id < r.event_id && hits(e.parent)) {
         e.parent = { id: e.parent.id, retracted: true };
@@ -552,9 +544,9 @@ export class Store {
   }
 
   #banner(b: BannerEvent): void {
-    if (b.banner_id === undefined) return;
-    if (b.ended === true) this.#banners.delete(b.banner_id);
-    else this.#banners.set(b.banner_id, b);
+    // One that was taken down is remembered until its time: an older snapshot may have it.
+    if (b.banner_id === undefined || this.#banners.get(b.banner_id)?.ended) return;
+    this.#banners.set(b.banner_id, b);
     this.#changed.add('banners');
   }
 

@@ -27,6 +27,8 @@ export type Said =
 export interface Place {
   lead(): void;
   follow(): void;
+  /** The browser gives no locks or channels here. */
+  deny(): void;
 }
 
 export class Tabs {
@@ -55,10 +57,13 @@ export class Tabs {
 
   /** Takes the lead where nobody has it, and follows otherwise until it is free. */
   join(): void {
-    if (!this.#channel) {
-      this.#channel = this.#env.channel!(this.#name);
-      this.#channel.onmessage = ({ data }) => this.#heard(data as Said);
+    try {
+      this.#channel ??= this.#env.channel!(this.#name);
+    } catch {
+      this.#place.deny();
+      return;
     }
+    this.#channel.onmessage = ({ data }) => this.#heard(data as Said);
     if (this.#wanting || this.#release) return;
     const wanting = (this.#wanting = new AbortController());
     const hold = (lock: unknown) => {
@@ -78,12 +83,17 @@ export class Tabs {
   }
 
   #request(options: { ifAvailable?: boolean; steal?: boolean; signal?: AbortSignal }, hold: (lock: unknown) => Promise<void> | undefined): void {
-    // It is refused when we let go of the wish, and broken when another tab takes the lead.
-    this.#locks.request(this.#name, options, hold).catch(() => {
-      if (!this.#release || options.signal?.aborted) return;
-      this.#release = null;
-      this.#place.follow();
-      this.join();
+    // It is refused when we let go of the wish, or where pages may keep nothing, and broken when another tab takes the lead.
+    (async () => this.#locks.request(this.#name, options, hold))().catch(() => {
+      if (options.signal?.aborted) return;
+      if (this.#release) {
+        this.#release = null;
+        this.#place.follow();
+        this.join();
+      } else if (this.#wanting) {
+        this.leave();
+        this.#place.deny();
+      }
     });
   }
 
@@ -171,7 +181,7 @@ export function tabTransport(env: Env, tabs: Tabs, hear: (take: ((said: Said) =>
         if (over) return;
         if (asked >= 2) {
           stop();
-          on.ended({ code: 1006, reason: 'the tab that leads does not answer' }, 'silence');
+          on.ended({ code: 1006 }, 'silence');
           return;
         }
         asked += 1;

@@ -84,11 +84,16 @@ export function reading(on: Hearing, read: (it: Reading) => Promise<void>): Stre
   return { send: () => false, abandon: () => abort.abort() };
 }
 
-/** Reads JSON, or gives `null`. */
-export function parsed(text: string): unknown {
+/** The events of a text, in order; what is none is passed over. */
+export function eventsOf(text: string): AnyEvent[] {
   try {
-    return JSON.parse(text);
+    return [JSON.parse(text) as AnyEvent].flat().filter((e) => typeof e === 'object' && e);
   } catch {
-    return null;
+    return [];
   }
+}
+
+/** Asks for a stream, or a part of one. */
+export function get(fetch: typeof globalThis.fetch, url: string, token: string | null, signal: AbortSignal, headers: Record<string, string> = {}): Promise<Response> {
+  return fetch(url, { headers: { ...headers, ...(token && { authorization: `Bearer ${token}` }) }, cache: 'no-store', credentials: 'omit', signal });
 }

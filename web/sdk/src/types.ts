@@ -36,9 +36,9 @@ export type Op =
 export interface Ended {
   /** A close code of the protocol; 1006 when nothing was said. */
   code: number;
-  reason?: string;
-  retry_after_ms?: number;
-  spread_ms?: number;
+  reason?: string | undefined;
+  retry_after_ms?: number | undefined;
+  spread_ms?: number | undefined;
 }
 
 /** What went wrong with the last attempt that is told at the next one. */

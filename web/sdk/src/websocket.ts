@@ -1,7 +1,7 @@
 // The WebSocket rung. A token goes as a subprotocol, where no log sees it; without one the first frame says where to go on.
 import type { Opening, Hearing, Stream, Transport } from './transport.ts';
-import { attemptQuery, parsed, urlOf } from './transport.ts';
-import type { AnyEvent, Ended, Op } from './types.ts';
+import { attemptQuery, eventsOf, urlOf } from './transport.ts';
+import type { Ended, Op } from './types.ts';
 
 export function websocketTransport(Socket: typeof WebSocket): Transport {
   return {
@@ -26,13 +26,15 @@ export function websocketTransport(Socket: typeof WebSocket): Transport {
       };
       socket.onmessage = ({ data }: MessageEvent) => {
         if (over) return;
-        const list = [parsed(String(data))].flat().filter((e): e is AnyEvent => typeof e === 'object' && e !== null);
+        const list = eventsOf(String(data));
         close = list.find((e) => e.type === 'close') ?? close;
         greeted ||= list.some((e) => e.type === 'hello');
         on.events(list);
         // Nothing follows a close; its socket may take its time.
         if (close) { end(close); socket.close(); }
       };
+      // Its close says the same; of the package `ws` an error that nobody hears is thrown.
+      socket.onerror = () => {};
       socket.onclose = ({ code, reason }: CloseEvent) => end({ code, reason });
       return {
         send(op: Op): boolean {

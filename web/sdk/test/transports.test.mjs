@@ -49,6 +49,14 @@ test('websocket: nothing is sent before the greeting, arrays are events in order
   assert.deepEqual(on.told.events.map((e) => e.event_id ?? e.type), ['hello', 1, 2]);
 });
 
+test('websocket: an error is heard, of a socket that was let go of too: where nobody does, the package `ws` throws it', () => {
+  const { on, stream, socket } = websocket({});
+  socket.onerror({ type: 'error' });
+  assert.deepEqual(on.told.ended, [], 'its close follows');
+  stream.abandon();
+  assert.equal(typeof socket.onerror, 'function');
+});
+
 test('websocket: a close event is the end, whatever its socket does then', () => {
   const { on, socket } = websocket({});
   socket.say({ type: 'hello' });
