@@ -15,10 +15,19 @@ const handed = new URLSearchParams(location.hash.slice(1)).get('token');
 if (handed) history.replaceState(null, '', location.pathname);
 /** The request that makes the guest, while it is under way. */
 let entering = null;
-let guest = JSON.parse(kept('grandstand.guest') ?? 'null');
-if (guest && guest.expires < Date.now()) guest = null;
+let guest = keptGuest();
 if (handed) guest = { token: handed, name: claim(handed, 'name') ?? claim(handed, 'sub') ?? 'you', id: claim(handed, 'sub'), expires: Infinity };
 el('name-row').hidden = guest !== null;
+
+/** The guest of an earlier visit, while its token is good; whatever else lies under that name is nobody. */
+function keptGuest() {
+  try {
+    const found = JSON.parse(kept('grandstand.guest'));
+    return typeof found.token === 'string' && found.expires > Date.now() ? found : null;
+  } catch {
+    return null;
+  }
+}
 
 async function becomeGuest(name) {
   const response = await fetch('/v1/guest', {
