@@ -59,6 +59,88 @@ impl Resumed {
     }
 }
 
+/// What ended a client's last attempt at a stream, as it says itself.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum LastFailure {
+    /// There was none: a first attempt, or one after a stream that held.
+    Nothing,
+    /// No stream was begun.
+    Refused,
+    /// No hello in time.
+    Timeout,
+    /// The stream fell silent.
+    Silence,
+    /// The stream ended without a word.
+    Closed,
+    /// A close of the server.
+    Answer,
+    /// A word that this version does not know.
+    Other,
+}
+
+impl LastFailure {
+    pub const ALL: [LastFailure; 7] = [
+        LastFailure::Nothing,
+        LastFailure::Refused,
+        LastFailure::Timeout,
+        LastFailure::Silence,
+        LastFailure::Closed,
+        LastFailure::Answer,
+        LastFailure::Other,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            LastFailure::Nothing => "none",
+            LastFailure::Refused => "refused",
+            LastFailure::Timeout => "timeout",
+            LastFailure::Silence => "silence",
+            LastFailure::Closed => "closed",
+            LastFailure::Answer => "answer",
+            LastFailure::Other => "other",
+        }
+    }
+
+    /// As a client says it; `None`: it says nothing.
+    pub fn said(word: Option<&str>) -> LastFailure {
+        let known = |word: &str| LastFailure::ALL.into_iter().find(|f| f.name() == word).unwrap_or(LastFailure::Other);
+        word.map_or(LastFailure::Nothing, known)
+    }
+}
+
+/// How often a client has tried, as it says itself: the first time, the second, more often.
+pub const TRIES: [&str; 3] = ["1", "2", "more"];
+
+/// Attempts at streams whose clients say which one it is: by transport, how often they have tried, and what failed before.
+#[derive(Debug)]
+pub struct Attempts([AtomicU64; Transport::ALL.len() * TRIES.len() * LastFailure::ALL.len()]);
+
+impl Default for Attempts {
+    fn default() -> Attempts {
+        Attempts(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl Attempts {
+    /// `attempt`: from 1.
+    pub fn add(&self, transport: Transport, attempt: u64, failure: LastFailure) {
+        add(&self.0[Attempts::idx(transport, attempt.clamp(1, 3) as usize - 1, failure)], 1);
+    }
+
+    /// Each with its transport, the index of its [`TRIES`], and its failure.
+    pub fn each(&self) -> impl Iterator<Item = (Transport, usize, LastFailure, u64)> + '_ {
+        Transport::ALL.into_iter().flat_map(move |t| {
+            (0..TRIES.len()).flat_map(move |tries| {
+                LastFailure::ALL.into_iter().map(move |f| (t, tries, f, read(&self.0[Attempts::idx(t, tries, f)])))
+            })
+        })
+    }
+
+    fn idx(transport: Transport, tries: usize, failure: LastFailure) -> usize {
+        (transport as usize * TRIES.len() + tries) * LastFailure::ALL.len() + failure as usize
+    }
+}
+
 /// Why a new stream was refused by a limit of the gateway.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Refused {
@@ -305,6 +387,7 @@ pub struct Metrics {
     pub http_refused: AtomicU64,
     /// Requests for a stream.
     pub requested: AtomicU64,
+    pub attempts: Attempts,
     /// Those of them that ended before their hello, without those of a drain.
     pub denied: Denials,
     /// Streams now open, by transport.
@@ -479,6 +562,7 @@ impl Metrics {
             http_requests,
             http_refused,
             requested,
+            attempts,
             denied,
             streams,
             opened,
@@ -546,8 +630,9 @@ impl Metrics {
             saved,
             packing_ns,
         ];
-        let lists: [&[AtomicU64]; 12] = [
+        let lists: [&[AtomicU64]; 13] = [
             handshakes,
+            &attempts.0,
             &denied.0,
             opened,
             closed,

@@ -207,6 +207,30 @@ fn likes_are_timed_in_their_own_lane_and_size() {
 }
 
 #[test]
+fn an_attempt_is_counted_as_its_client_tells_it() {
+    let server = Server::start(&[], &[]);
+    let mut http = server.http();
+    for (query, times) in [
+        ("attempt=1", 2),
+        ("attempt=2&failure=timeout", 1),
+        ("attempt=900&failure=%3Cb%3E", 1),
+        ("attempt=x", 1),
+        ("", 1),
+    ] {
+        for _ in 0..times {
+            let answer = http.call("GET", &format!("/v1/rooms/tried/poll?tab=t&{query}"), None, None);
+            assert_eq!(answer.expect("an answer").status, 200, "{query}");
+        }
+    }
+    let (_, families) = metrics(&server);
+    let get = |labels: &[(&str, &str)]| value(&families, "grandstand_gateway_client_attempts_total", labels);
+    assert_eq!(get(&[("transport", "poll"), ("attempt", "1"), ("failure", "none")]), 2.0);
+    assert_eq!(get(&[("transport", "poll"), ("attempt", "2"), ("failure", "timeout")]), 1.0);
+    assert_eq!(get(&[("transport", "poll"), ("attempt", "more"), ("failure", "other")]), 1.0);
+    assert_eq!(get(&[]), 4.0, "who does not count is not counted");
+}
+
+#[test]
 fn a_score_is_counted_in_its_own_lane() {
     let server = Server::start(&[], &[]);
     let ops = server.token("ops", &["region-ops"]);

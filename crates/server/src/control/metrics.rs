@@ -17,7 +17,8 @@ use crate::kernel::{self, Taken};
 use crate::link::moderated::{ENDS, RULINGS, STATES};
 use crate::link::{Read, UNCOUNTED};
 use crate::metrics::{
-    BOUNDS, BannerHop, Histogram, Hop, LANES, LANES_TIMED, Refused, Resumed, RoomSize, Transport, read,
+    BOUNDS, BannerHop, Histogram, Hop, LANES, LANES_TIMED, LastFailure, Refused, Resumed, RoomSize, TRIES, Transport,
+    read,
 };
 
 const COUNTER: &str = "counter";
@@ -471,6 +472,19 @@ fn sockets(control: &Control, page: &mut Page) {
     );
     for (n, code) in m.denied.0.iter().zip(ErrorCode::ALL) {
         page.line("grandstand_gateway_streams_refused_total", &[("reason", code.name())], read(n));
+    }
+    page.family(
+        "grandstand_gateway_client_attempts_total",
+        COUNTER,
+        "attempts",
+        "Attempts at streams whose clients say which one it is and what ended the last.",
+    );
+    // Most of the 63 never happen: what did is told, and first attempts always.
+    let told = |tries: usize, failure: LastFailure, n: u64| n > 0 || (tries == 0 && failure == LastFailure::Nothing);
+    for (transport, tries, failure, n) in m.attempts.each().filter(|(_, tries, failure, n)| told(*tries, *failure, *n))
+    {
+        let labels = [("transport", transport.name()), ("attempt", TRIES[tries]), ("failure", failure.name())];
+        page.line("grandstand_gateway_client_attempts_total", &labels, n);
     }
     page.family("grandstand_gateway_streams", GAUGE, "streams", "Open streams by transport.");
     for transport in Transport::ALL {

@@ -42,7 +42,7 @@ use crate::auth::permit::{self, Permit};
 use crate::auth::token::AuthFault;
 use crate::auth::{self, Denied, Identity, Role, door};
 use crate::failpoint;
-use crate::metrics::{self, Transport};
+use crate::metrics::{self, LastFailure, Transport};
 
 const SESSION_BYTES_MAX: usize = 64;
 
@@ -180,6 +180,11 @@ impl Worker {
         let tab = http::query_value(query, "tab").unwrap_or_default();
         if tab.len() > 64 || tab.chars().any(char::is_control) {
             return refuse(self, ErrorCode::BadRequest, "tab is at most 64 bytes");
+        }
+        // A client that does not count, or counts wrongly, is not counted: it is no reason to refuse it.
+        if let Some(attempt) = http::query_value(query, "attempt").and_then(|n| n.parse::<u64>().ok()) {
+            let failure = LastFailure::said(http::query_value(query, "failure").as_deref());
+            self.shared.metrics.attempts.add(transport, attempt, failure);
         }
         let first_session = http::query_value(query, "session").filter(|name| !name.is_empty());
         if first_session
