@@ -137,6 +137,21 @@ fn a_session_and_a_key_are_taken_back_and_only_who_may_takes_them() {
 }
 
 #[test]
+fn a_poll_is_told_that_its_token_ends_as_a_stream_is() {
+    let server = Server::start(&[], &[]);
+    let id = server.published("stand", &server.token("ops", &["backend"]), "k", "something to begin at");
+    let told = |seconds: u64| {
+        let token = minted(&server, "ann", |claims| claims.exp = now().0 / 1000 + seconds);
+        let path = format!("/v1/rooms/stand/poll?since={}&timeout=1&tab=t", id - 1);
+        let answer = server.http().call("GET", &path, Some(&token), None).expect("an answer");
+        let events = answer.json["events"].as_array().expect("events").clone();
+        events.iter().find(|e| e["type"] == "token_expiring").map(|e| e["in_ms"].as_u64().expect("a time"))
+    };
+    assert!(told(100).is_some_and(|ms| ms <= 100_000), "the end is near");
+    assert_eq!(told(600), None, "there is time");
+}
+
+#[test]
 fn a57_a_declared_outage_lets_late_tokens_watch_and_ends_when_it_is_said_to() {
     for args in [&[][..], &["--gateways", "2"]] {
         let server = Server::start(args, &[]);

@@ -17,8 +17,7 @@ use crate::kernel::{self, Taken};
 use crate::link::moderated::{ENDS, RULINGS, STATES};
 use crate::link::{Read, UNCOUNTED};
 use crate::metrics::{
-    BOUNDS, BannerHop, Histogram, Hop, LANES, LANES_TIMED, LastFailure, Refused, Resumed, RoomSize, TRIES, Transport,
-    read,
+    BOUNDS, BannerHop, Histogram, Hop, LANES, LANES_TIMED, Refused, Resumed, RoomSize, TRIES, Transport, read,
 };
 
 const COUNTER: &str = "counter";
@@ -479,10 +478,9 @@ fn sockets(control: &Control, page: &mut Page) {
         "attempts",
         "Attempts at streams whose clients say which one it is and what ended the last.",
     );
-    // Most of the 63 never happen: what did is told, and first attempts always.
-    let told = |tries: usize, failure: LastFailure, n: u64| n > 0 || (tries == 0 && failure == LastFailure::Nothing);
-    for (transport, tries, failure, n) in m.attempts.each().filter(|(_, tries, failure, n)| told(*tries, *failure, *n))
-    {
+    // Most of the 63 never happen: what did is told, and the first of them always.
+    let told = m.attempts.each().enumerate().filter(|(nth, (.., n))| *nth == 0 || *n > 0);
+    for (_, (transport, tries, failure, n)) in told {
         let labels = [("transport", transport.name()), ("attempt", TRIES[tries]), ("failure", failure.name())];
         page.line("grandstand_gateway_client_attempts_total", &labels, n);
     }

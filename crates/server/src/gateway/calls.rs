@@ -3,11 +3,13 @@
 //! It is let in and its cursor judged as every stream's is; from there it holds its line, waits for something to come and its
 //! gap to be over, and its connection is an ordinary HTTP one again. `next_since` is where it stood when it was answered.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use grandstand_core::ids::{Position, Pseq};
 use grandstand_core::record::Lane;
 use grandstand_core::viewer::walk::{Place, Skipped};
-use grandstand_wire::limits;
+use grandstand_wire::{event, limits};
 
 use super::bans;
 use super::conn::Kind;
@@ -27,6 +29,9 @@ use crate::metrics::{self, Hop, Transport};
 
 /// Told to a caller: so long its next call may wait.
 const ASK_AGAIN_MS: u64 = limits::POLL_TIMEOUT_DEFAULT.as_millis() as u64;
+
+/// So long before its token's end a caller is told of it, by each answer: calls are spread, so those who came together do not renew together.
+const RENEW_BEFORE: Duration = Duration::from_secs(120);
 
 impl Worker {
     pub(super) fn is_poll(&mut self, slot: usize) -> bool {
@@ -184,6 +189,7 @@ impl Worker {
             return;
         }
         let who = viewer.identity.clone();
+        let token_ends = self.token_ends(slot);
         if now < not_before {
             return self.schedule(slot);
         }
@@ -216,7 +222,7 @@ impl Worker {
                 }
                 // Winners that came while it waited, in a room that was narrow when it began, are a part too.
                 let some = some || self.rooms[idx].info.as_ref().is_some_and(|info| info.wide);
-                let body = (!events.is_empty()).then(|| self.poll_bytes(events, banners, upto, some));
+                let body = (!events.is_empty()).then(|| self.poll_bytes(events, banners, token_ends, upto, some));
                 match body {
                     Some(body) => {
                         let metrics = &self.shared.metrics;
@@ -247,8 +253,27 @@ impl Worker {
         }
     }
 
-    /// An answer's body: with every banner that its caller does not know.
-    fn poll_bytes<'a>(&'a self, mut events: Vec<Out<'a>>, banners: Known, next_since: Position, some: bool) -> Vec<u8> {
+    /// In how many milliseconds the caller's token ends, where it should be renewed by now. Whose has ended is told so by its next call.
+    fn token_ends(&mut self, slot: usize) -> Option<u64> {
+        let wall = self.wall;
+        let exp = self.viewer(slot)?.identity.as_ref()?.exp;
+        (wall < exp && exp.since(wall) <= RENEW_BEFORE).then(|| exp.since(wall).as_millis() as u64)
+    }
+
+    /// An answer's body: with every banner that its caller does not know, and that its token ends.
+    fn poll_bytes<'a>(
+        &'a self,
+        mut events: Vec<Out<'a>>,
+        banners: Known,
+        token_ends: Option<u64>,
+        next_since: Position,
+        some: bool,
+    ) -> Vec<u8> {
+        events.extend(token_ends.map(|in_ms| {
+            let mut json = Vec::new();
+            event::TokenExpiring { room: None, in_ms }.write(&mut json);
+            Out::loose("token_expiring", json)
+        }));
         let n_before = events.len();
         events.extend(self.site.since(banners, self.now));
         self.shared.metrics.add_banners((events.len() - n_before) as u64);
@@ -257,7 +282,8 @@ impl Worker {
 
     pub(super) fn answer_call(&mut self, slot: usize, events: Vec<Out<'_>>, next_since: Position) {
         let Some((banners, some)) = self.call(slot).map(|call| (call.banners, call.sampled)) else { return };
-        let body = self.poll_bytes(events, banners, next_since, some);
+        let token_ends = self.token_ends(slot);
+        let body = self.poll_bytes(events, banners, token_ends, next_since, some);
         self.answer_body(slot, &body);
     }
 
