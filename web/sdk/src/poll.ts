@@ -26,7 +26,7 @@ export function pollTransport(fetch: typeof globalThis.fetch, token: () => strin
           if (!mine && session) query['session'] = session;
           const answer = await get(fetch, urlOf(base, roomId, 'poll', query), mine, it.signal);
           if (it.over) return;
-          if (answer.status === 204) return it.end({ code: 1006, reason: 'a newer poll' });
+          if (answer.status === 204) return it.end({ code: 1006, reason: 'displaced' });
           if (!answer.ok) return it.end(await endOf(answer));
           const got = (await answer.json()) as Answer;
           if (it.over) return;

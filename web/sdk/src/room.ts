@@ -55,6 +55,9 @@ interface Conn {
   base: string;
 }
 
+/** Whether it can be asked for a sign of life. */
+const answers = ({ way }: Conn): boolean => way === 'websocket' || way === 'tab';
+
 /** A room that is watched: its stream and its picture. */
 export class Room {
   readonly id: string;
@@ -325,8 +328,8 @@ export class Room {
 
   /** The stream's token ends soon, or none could be had: another one is put in its place, on the open stream. */
   async #renew(): Promise<void> {
-    this.#renewAt = null;
-    if (typeof this.#options.token !== 'function') return;
+    // It is not asked for twice at a time: a poll is told with each answer.
+    this.#renewAt = Infinity;
     const generation = this.#generation;
     const conn = this.#main;
     try {
@@ -345,6 +348,8 @@ export class Room {
       }
     } catch {
       if (generation === this.#generation) this.#renewSoon();
+    } finally {
+      if (this.#renewAt === Infinity) this.#renewAt = null;
     }
   }
 
@@ -566,7 +571,7 @@ export class Room {
       if (report.kind === 'pseq_hole') this.store.holes += report.to - report.from + 1;
       this.#tell('report', report);
     }
-    if (taken.renew_in_ms !== undefined) this.#renewAt = now;
+    if (taken.renew_in_ms !== undefined) this.#renewAt ??= now;
     this.#relay(taken.events, live);
     if (greets) this.#begins(conn, now);
     else if (conn === this.#probe && conn.greeted) this.#handOver(conn);
@@ -676,19 +681,19 @@ export class Room {
   #checkAt(conn: Conn): number {
     // A tab that leads may have no stream itself: it says so.
     if (!conn.greeted) return (conn.way === 'tab' ? conn.heardAt : conn.openedAt) + GREET_MS;
-    if (conn.way === 'sse' || conn.way === 'poll') return conn.heardAt + SILENCE_MS;
+    if (!answers(conn)) return conn.heardAt + SILENCE_MS;
     return conn.askedAt === null ? conn.heardAt + ASK_AFTER_MS : conn.askedAt + SIGN_MS;
   }
 
   #check(conn: Conn, now: number, late: boolean): void {
     if (now < this.#checkAt(conn)) return;
     // A timer that was held back fires before what came meanwhile is heard.
-    if (late && conn.greeted && conn.askedAt === null && conn.way !== 'websocket' && conn.way !== 'tab') {
+    if (late && conn.greeted && conn.askedAt === null && !answers(conn)) {
       conn.heardAt = now - SILENCE_MS + LATE_MS;
       return;
     }
     if (!conn.greeted) { this.#corpse(conn, 'timeout'); return; }
-    if (conn.askedAt === null && (conn.way === 'websocket' || conn.way === 'tab')) {
+    if (conn.askedAt === null && answers(conn)) {
       this.#inquire(conn, now);
       if (conn.askedAt !== null) return;
     }
@@ -746,10 +751,12 @@ export class Room {
     let gone = false;
     try {
       const answer = await this.#asked(url);
+      // Who has its stream from another tab is not told that its token ends.
+      if (answer.status === 401) this.#renewAt ??= this.#env.now();
       gone = [403, 404, 451].includes(answer.status);
       if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
       const snapshot = (await answer.json()) as Snapshot;
-      if (typeof snapshot.as_of_event_id !== 'number') throw new Error('not a snapshot');
+      if (typeof snapshot.as_of_event_id !== 'number') throw new Error(url);
       if (!this.#running) return;
       if (snapshot.endpoints) this.#endpoints = snapshot.endpoints;
       // A stream that began meanwhile has its own place: the picture is joined to it.

@@ -13,7 +13,7 @@ export function sseReader(): (text: string) => string[] {
   return (text) => {
     const lines = (rest + text).split(/\r\n|\n|\r(?!$)/);
     rest = lines.pop()!;
-    if (rest.length > LINE_MAX) throw new Error('an event has no end');
+    if (rest.length > LINE_MAX) throw new Error('endless');
     const whole: string[] = [];
     for (const line of lines) {
       if (line === '') {

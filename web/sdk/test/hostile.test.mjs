@@ -47,6 +47,50 @@ test('a renewal that never answers is asked for again', async () => {
   room.stop();
 });
 
+test('a token is not asked for twice at a time, however often its end is told', async () => {
+  const w = world();
+  let waiting = 0;
+  const most = [];
+  const token = async (reason) => {
+    most.push((waiting += 1));
+    if (reason === 'expiring') await new Promise((resolve) => { w.clock.timer(resolve, 5_000); });
+    waiting -= 1;
+    return tokenOf('ann', reason === 'expiring' ? 2 : 1);
+  };
+  const room = roomIn(w.server, w.draw, { rungs: ['poll'], token }).start();
+  await w.clock.run(1_000);
+  for (let n = 0; n < 8; n += 1) {
+    for (const stream of w.server.streams) stream.hand([{ type: 'token_expiring', in_ms: 60_000 }]);
+    await w.clock.run(500);
+  }
+  await w.clock.run(10_000);
+  assert.deepEqual([most, room.status.state], [[1, 1], 'live']);
+  room.stop();
+});
+
+test('a tab that has its stream from another one renews its token when a snapshot is refused with it', async () => {
+  const w = world();
+  const browser = new Browser();
+  let asked = 0;
+  const open = () => roomIn(w.server, w.draw, {
+    token: (reason) => tokenOf('ann', reason === 'expiring' ? (asked += 1) : 0), env: { page: new Page(), locks: browser.locks, channel: browser.channel },
+  }).start();
+  const first = open();
+  await w.clock.run(2_000);
+  const second = open();
+  await w.clock.run(2_000);
+  assert.equal(second.status.way, 'tab');
+  const { fetch } = w.server;
+  w.server.fetch = async (url, init) => (init?.headers?.authorization === `Bearer ${tokenOf('ann', 0)}` ? { ok: false, status: 401, headers: new Headers(), json: async () => ({}) } : fetch.call(w.server, url, init));
+  for (let n = 0; n < 3; n += 1) w.server.comment(`in a gap ${n}`);
+  for (const stream of w.server.streams) stream.hand([{ type: 'snapshot_required', room_id: 'r', reason: 'too_old', cursor: w.server.head, pseq: w.server.pseq, snapshot_url: '' }]);
+  await w.clock.run(80_000);
+  assert.deepEqual(second.store.entries.map((e) => e.body), ['in a gap 0', 'in a gap 1', 'in a gap 2']);
+  assert.ok(asked > 0);
+  first.stop();
+  second.stop();
+});
+
 test('a reader whose token could not be had at first is not nobody for long', async () => {
   const w = world();
   let asked = 0;
