@@ -83,6 +83,7 @@ pub const ALL: &[(u32, &str)] = &[
     (134, "a pin stays past its end"),
     (135, "a retract of what was held hides nothing that is shown of it"),
     (137, "a room asks nothing of its comments"),
+    (138, "viewers are not told what their room asks from now on"),
     (141, "a viewer is given one comment a window more than its cap"),
     (142, "the shedder takes more than half without an order"),
     (143, "who has waited two seconds is given no word"),

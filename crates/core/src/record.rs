@@ -626,6 +626,10 @@ pub struct Config {
     pub sampled: Option<bool>,
     /// Comments a second one viewer is given at most while the room is sampled.
     pub cap: Option<u32>,
+    pub emote_only: Option<bool>,
+    pub unique_comment: Option<bool>,
+    /// The badge that may comment from now on; `Some(None)`: anybody.
+    pub members_only: Option<Option<Arc<str>>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

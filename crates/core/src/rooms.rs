@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::ids::EventId;
 use crate::likes;
 use crate::names::Key;
+use crate::planted::planted;
 use crate::record::{Config, Policy, Room, RoomState};
 use crate::regions::{REGIONS_MAX, Region};
 use crate::sampler::pick::PICKS_MAX;
@@ -292,6 +293,9 @@ fn told(old: &Room, new: &Room) -> Config {
         // Said by the switch's own event.
         sampled: None,
         cap: changed(&old.sampling.cap(), &new.sampling.cap()),
+        emote_only: changed(&old.emote_only, &new.emote_only).filter(|_| !planted(138)),
+        unique_comment: changed(&old.unique_comment, &new.unique_comment),
+        members_only: changed(&old.members_only, &new.members_only),
     }
 }
 

@@ -3,7 +3,7 @@
 //! Events of the log (`comment`, `score_event`, `gift`, `retract`, `config`) are written from their record by
 //! [`write_event`], once, without anything that belongs to one viewer; every viewer's frame shares those bytes. What
 //! concerns one connection (`hello`, acks, refusals) is a struct with a `write`. Fields that are absent are not written,
-//! but `minute` and `until_ts`, whose `null` says something.
+//! but `minute`, `until_ts` and `members_only`, whose `null` says something.
 
 use grandstand_core::ids::{EventId, Partition, Position, Pseq, Seq};
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
@@ -189,6 +189,16 @@ fn config(body: &Config, event: &mut Writer<'_>) {
         event.bool("sampled", sampled);
     }
     event.number_if("cap", body.cap.map(u64::from));
+    for (name, on) in [("emote_only", body.emote_only), ("unique_comment", body.unique_comment)] {
+        if let Some(on) = on {
+            event.bool(name, on);
+        }
+    }
+    match &body.members_only {
+        None => {}
+        Some(Some(badge)) => drop(event.text("members_only", badge)),
+        Some(None) => drop(event.raw("members_only", "null")),
+    }
 }
 
 fn until_ts(until: Option<Wall>, event: &mut Writer<'_>) {

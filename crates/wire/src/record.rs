@@ -668,6 +668,16 @@ fn encode_body(body: &Body, e: &mut Encoder<'_>) {
             if let Some(cap) = c.cap {
                 e.number_some(9, u64::from(cap));
             }
+            if let Some(on) = c.emote_only {
+                e.number_some(10, u64::from(on));
+            }
+            if let Some(on) = c.unique_comment {
+                e.number_some(11, u64::from(on));
+            }
+            if let Some(Some(badge)) = &c.members_only {
+                e.bytes_some(12, badge.as_bytes());
+            }
+            e.bool(13, c.members_only == Some(None));
         }
         Body::Room(room) => encode_room(room, e),
         Body::Ban(ban) | Body::SiteBan(ban) => encode_ban(ban, e),
@@ -1087,14 +1097,36 @@ fn decode_body(kind: u64, revision: u32, bytes: &[u8]) -> Result<Body, Broken> {
             };
             let moderation_policy = d.number_some(6)?.map(|n| nth(&Policy::ALL, n, "policy")).transpose()?;
             let pinned = d.bytes_some(7)?.map(unpacked).transpose()?.map(Arc::from);
-            let sampled = match d.number_some(8)? {
-                None => None,
-                Some(0) => Some(false),
-                Some(1) => Some(true),
-                Some(_) => return Err("sampled"),
+            let switched = |n: Option<u64>, what: &'static str| match n {
+                None => Ok(None),
+                Some(0) => Ok(Some(false)),
+                Some(1) => Ok(Some(true)),
+                Some(_) => Err(what),
             };
+            let sampled = switched(d.number_some(8)?, "sampled")?;
             let cap = d.number_some(9)?.map(|n| u32::try_from(n).map_err(|_| "cap")).transpose()?;
-            Body::Config(Config { title, state, slow_mode_seconds, until_ts, moderation_policy, pinned, sampled, cap })
+            let emote_only = switched(d.number_some(10)?, "emote_only")?;
+            let unique_comment = switched(d.number_some(11)?, "unique_comment")?;
+            let badge = d.text_some(12)?.map(Arc::from);
+            let members_only = match (badge, d.bool(13)?) {
+                (None, false) => None,
+                (Some(badge), false) => Some(Some(badge)),
+                (None, true) => Some(None),
+                (Some(_), true) => return Err("members_only"),
+            };
+            Body::Config(Config {
+                title,
+                state,
+                slow_mode_seconds,
+                until_ts,
+                moderation_policy,
+                pinned,
+                sampled,
+                cap,
+                emote_only,
+                unique_comment,
+                members_only,
+            })
         }
         KIND_ROOM => Body::Room(Arc::new(decode_room(&mut d)?)),
         KIND_BAN => Body::Ban(decode_ban(&mut d)?),

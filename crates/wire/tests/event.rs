@@ -103,6 +103,9 @@ fn events_of_one_connection_are_written_as_they_always_were() {
         endpoints: None,
     };
     keep("hello", "hello", &written(|out| hello.write(out)));
+    let asks = Room { emote_only: true, unique_comment: true, members_only: Some("sub".into()), ..settings.clone() };
+    let asks = written(|out| write_config(&asks, false, out));
+    keep("hello_asks", "hello", &written(|out| Hello { config: &asks, ..hello.clone() }.write(out)));
     let sse = ["https://sse-1.example.com".to_owned(), "https://sse-2.example.com:8443".to_owned()];
     let endpoints = Endpoints {
         websocket: Some("wss://ws.example.com"),

@@ -367,8 +367,10 @@ fn config() -> impl Strategy<Value = Body> {
         option::of(select(&Policy::ALL[..])),
         option::of(vec(event_id(), 0..4)),
         any::<(Option<bool>, Option<u32>)>(),
+        (any::<(Option<bool>, Option<bool>)>(), option::of(option::of(text()))),
     )
-        .prop_map(|(title, state, slow_mode_seconds, until_ts, policy, pinned, (sampled, cap))| {
+        .prop_map(|(title, state, slow_mode_seconds, until_ts, policy, pinned, (sampled, cap), asks)| {
+            let ((emote_only, unique_comment), members_only) = asks;
             Body::Config(Config {
                 title,
                 state: state.map(|s| s.0),
@@ -378,6 +380,9 @@ fn config() -> impl Strategy<Value = Body> {
                 pinned: pinned.map(Into::into),
                 sampled,
                 cap,
+                emote_only,
+                unique_comment,
+                members_only,
             })
         })
 }

@@ -38,6 +38,9 @@ const KNOWN: &[(&str, &str)] = &[
     ("resumed", "boolean"),
     ("sampled", "boolean"),
     ("anonymous_publish", "boolean"),
+    ("emote_only", "boolean"),
+    ("unique_comment", "boolean"),
+    ("members_only", "string | null"),
     // Broadcast banners that ended say nothing else.
     ("minute", "string | null"),
     ("until_ts", "string | null"),

@@ -231,7 +231,7 @@ export class Store {
         if (e.event_id > this.#configAt) {
           const { type: _, room_id: __, event_id, pseq: ___, pinned, ...changed } = e;
           this.#configAt = event_id;
-          this.#configure(changed, pinned);
+          this.#configure({ ...this.config, ...changed }, pinned);
         }
         if (e.slow_mode_seconds !== undefined || e.state !== undefined) this.#insert({ type: 'config', id: e.event_id, config: e, version: 0 });
         break;
@@ -569,8 +569,9 @@ export class Store {
     this.#changed.add('counters');
   }
 
-  #configure(changed: Partial<RoomConfig>, pinned: number[] | undefined): void {
-    this.config = { ...this.config, ...changed };
+  /** Takes all that holds of the room's settings: what is not said holds no more. */
+  #configure(config: Partial<RoomConfig>, pinned: number[] | undefined): void {
+    this.config = config;
     this.title = this.config.title || this.roomId;
     if (pinned !== undefined) {
       this.pinned = pinned;

@@ -22,11 +22,14 @@ export interface Endpoints {
 export interface RoomConfig {
   anonymous_publish: boolean;
   cap?: number;
+  emote_only?: boolean;
+  members_only?: string | null;
   moderation_policy: ModerationPolicy;
   sampled: boolean;
   slow_mode_seconds: number;
   state: RoomState;
   title: string;
+  unique_comment?: boolean;
   until_ts: string | null;
 }
 
@@ -73,7 +76,9 @@ export interface CommentEvent {
 export interface ConfigEvent {
   type: 'config';
   cap?: number;
+  emote_only?: boolean;
   event_id: number;
+  members_only?: string | null;
   moderation_policy?: ModerationPolicy;
   pinned?: number[];
   pseq: number;
@@ -82,6 +87,7 @@ export interface ConfigEvent {
   slow_mode_seconds?: number;
   state?: RoomState;
   title?: string;
+  unique_comment?: boolean;
   until_ts?: string | null;
 }
 

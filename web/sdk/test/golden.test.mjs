@@ -40,6 +40,15 @@ test('every frame comes whole out of an SSE stream, however it is cut', () => {
   }
 });
 
+test('what a room asks is what was said last, and what a new hello does not say is not asked', () => {
+  const store = told('hello_asks');
+  assert.deepEqual([store.config.emote_only, store.config.unique_comment, store.config.members_only], [true, true, 'sub']);
+  store.apply({ ...event('config_asks_nobody'), event_id: 2 ** 50 }, AT);
+  assert.deepEqual([store.config.emote_only, store.config.members_only], [true, null]);
+  store.apply(event('hello'), AT);
+  assert.deepEqual([store.config.emote_only, store.config.members_only], [undefined, undefined]);
+});
+
 test('a comment stands with its author, its text as it is and what it answers', () => {
   const [line] = told('comment').entries;
   assert.equal(line.user.display, 'Ada "the" Countess');

@@ -116,6 +116,9 @@ fn body(rng: &mut Rng) -> Body {
             pinned: rng.chance(1, 2).then(|| [id(rng)].into()),
             sampled: rng.chance(1, 2).then(|| rng.chance(1, 2)),
             cap: rng.chance(1, 2).then(|| rng.below(1 << 32) as u32),
+            emote_only: rng.chance(1, 2).then(|| rng.chance(1, 2)),
+            unique_comment: rng.chance(1, 2).then(|| rng.chance(1, 2)),
+            members_only: rng.chance(1, 2).then(|| rng.chance(1, 2).then(|| "vip".into())),
         }),
         7 => {
             let mut room = Room::fresh(&said);

@@ -217,6 +217,17 @@ impl Board {
             Some(false) => told.push("all that is said is shown".to_owned()),
             None => {}
         }
+        for (key, on, off) in [
+            ("emote_only", "it takes emotes alone", "it takes any text"),
+            ("unique_comment", "nobody says the same twice", "the same may be said twice"),
+        ] {
+            told.extend(config[key].as_bool().map(|is_on| if is_on { on } else { off }.to_owned()));
+        }
+        match config.get("members_only") {
+            Some(Value::String(badge)) => told.push(format!("comments are for {}", plain(badge))),
+            Some(Value::Null) => told.push("comments are for anybody".to_owned()),
+            _ => {}
+        }
         (!told.is_empty()).then(|| format!("the room: {}", told.join(", ")))
     }
 
@@ -283,7 +294,7 @@ mod tests {
             json!({"type": "gift", "user": user, "item": evil, "count": 1, "amount_micros": 1, "currency": evil}),
             json!({"type": "retract", "target_event_id": 9, "reason": evil}),
             json!({"type": "retract", "user_id": evil, "reason": evil}),
-            json!({"type": "config", "title": evil, "state": evil}),
+            json!({"type": "config", "title": evil, "state": evil, "members_only": evil}),
             json!({"type": "banner", "body": evil}),
             json!({"type": "snapshot_required", "reason": evil}),
             json!({"type": "feed_stale", "provider": evil, "match_id": evil}),
@@ -322,6 +333,19 @@ mod tests {
         assert_eq!(said(&mut board, comment).unwrap(), "20:14:33 Ana [mod] hi (and 2 more)");
         let retract = json!({"type": "retract", "target_event_id": 9, "reason": "spam"});
         assert_eq!(said(&mut board, retract).unwrap(), "20:14:33 taken back: a comment of Ana (spam)");
+    }
+
+    #[test]
+    fn what_a_room_asks_is_told_when_it_changes() {
+        let mut board = Board::new("derby", false);
+        let asks = json!({"type": "config", "emote_only": true, "unique_comment": false, "members_only": "vip"});
+        assert_eq!(
+            said(&mut board, asks).unwrap(),
+            "20:14:33 -- the room: it takes emotes alone, the same may be said twice, comments are for vip"
+        );
+        let line = said(&mut board, json!({"type": "config", "members_only": null})).unwrap();
+        assert_eq!(line, "20:14:33 -- the room: comments are for anybody");
+        assert_eq!(said(&mut board, json!({"type": "config"})), None);
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use grandstand_core::ids::EventId;
+use grandstand_core::ids::{Epoch, EventId};
 use grandstand_core::names::{RoomId, UserId};
-use grandstand_core::record::{Body, Comment, Record, RetractTarget, Room, RoomState};
+use grandstand_core::record::{Body, Comment, Config, Record, RetractTarget, Room, RoomState};
 use grandstand_core::time::Wall;
 
 use super::{SLOW_MODE_SLACK, Violations};
@@ -23,6 +23,20 @@ struct Told {
     members: Option<Wall>,
     /// An end that was missed is told once.
     overdue: bool,
+    /// What viewers are to be told next, by the same epoch: what is asked from now on, as far as it changed.
+    owed: Option<(Epoch, Config)>,
+}
+
+/// What changed of what a room asks, as the event that tells it. What it says beside that is not looked at.
+fn asked(before: Option<&Room>, after: &Room) -> Config {
+    let fresh = Room::fresh("");
+    let before = before.unwrap_or(&fresh);
+    Config {
+        emote_only: (before.emote_only != after.emote_only).then_some(after.emote_only),
+        unique_comment: (before.unique_comment != after.unique_comment).then_some(after.unique_comment),
+        members_only: (before.members_only != after.members_only).then(|| after.members_only.clone()),
+        ..Config::default()
+    }
 }
 
 pub struct Asks {
@@ -46,8 +60,20 @@ impl Asks {
             self.reports.retain(|(.., whose)| whose != user);
         }
         let Some(room) = &record.room else { return };
+        let owed = self.rooms.get_mut(room).and_then(|told| told.owed.take());
+        // A batch that was cut after the settings tells nobody; whoever comes reads them in the snapshot.
+        if let Some((_, owed)) = owed.filter(|(epoch, _)| *epoch == record.epoch) {
+            let told = match &record.body {
+                Body::Config(told) => (told.emote_only, told.unique_comment, told.members_only.clone()),
+                _ => (None, None, None),
+            };
+            if told != (owed.emote_only, owed.unique_comment, owed.members_only) {
+                found
+                    .push(format!("asks: viewers of {room} are not told what it asks from {:?} on", record.event_id()));
+            }
+        }
         match &record.body {
-            Body::Room(settings) => self.set(room, settings, record.ts),
+            Body::Room(settings) => self.set(room, settings, record.epoch, record.ts),
             Body::Comment(comment) => {
                 let state = self.rooms.get(room).map(|told| told.settings.state);
                 if state == Some(RoomState::Closed) {
@@ -74,13 +100,15 @@ impl Asks {
         }
     }
 
-    fn set(&mut self, room: &RoomId, settings: &Arc<Room>, ts: Wall) {
+    fn set(&mut self, room: &RoomId, settings: &Arc<Room>, epoch: Epoch, ts: Wall) {
         let before = self.rooms.remove(room);
         let since = |on: bool, known: Option<Wall>| if on { known.or(Some(ts)) } else { None };
         let known = |of: fn(&Told) -> Option<Wall>| before.as_ref().and_then(of);
         // Another badge is another question.
         let same = before.as_ref().is_some_and(|told| told.settings.members_only == settings.members_only);
+        let owed = asked(before.as_ref().map(|told| &*told.settings), settings);
         let told = Told {
+            owed: (owed != Config::default()).then_some((epoch, owed)),
             settings: settings.clone(),
             unique: since(settings.unique_comment, known(|told| told.unique)),
             emotes: since(settings.emote_only, known(|told| told.emotes)),

@@ -338,6 +338,19 @@ pub fn samples() -> Vec<(&'static str, Record)> {
             "config_sampled",
             record(24, Body::Config(Config { sampled: Some(false), cap: Some(50), ..Config::default() })),
         ),
+        (
+            "config_asks",
+            record(
+                24,
+                Body::Config(Config {
+                    emote_only: Some(true),
+                    unique_comment: Some(false),
+                    members_only: Some(Some("sub".into())),
+                    ..Config::default()
+                }),
+            ),
+        ),
+        ("config_asks_nobody", record(24, Body::Config(Config { members_only: Some(None), ..Config::default() }))),
         ("room_sampling", record(25, Body::Room(sampled.into()))),
         ("room_like_rate", record(26, Body::Room(quiet.into()))),
         ("tally", tally),

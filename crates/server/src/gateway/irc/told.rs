@@ -265,33 +265,41 @@ pub fn retract(to: To<'_>, event: &Value, recent: &Recent, out: &mut Vec<u8>) {
     to.voice.line(&tags, SERVER, "CLEARCHAT", out).param(&channel(to.room)).text(&nick_of(user));
 }
 
+/// What `ROOMSTATE` has a tag for: the tag, and the setting's own name.
+const STATES: [(&str, &str); 4] = [
+    ("emote-only", "emote_only"),
+    ("r9k", "unique_comment"),
+    ("slow", "slow_mode_seconds"),
+    ("subs-only", "members_only"),
+];
+
+fn state(value: &Value) -> String {
+    match value {
+        Value::Number(seconds) => seconds.to_string(),
+        // The badge that may comment.
+        Value::String(_) => flag(true),
+        value => flag(value.as_bool().unwrap_or_default()),
+    }
+}
+
 /// The whole state of a room, when it is joined.
 pub fn room_state(to: To<'_>, config: &Value, out: &mut Vec<u8>) {
     if !to.voice.commands {
         return;
     }
-    let is = |key: &str| flag(config[key].as_bool().unwrap_or_default());
-    let members = flag(config["members_only"].as_str().is_some());
-    let tags = vec![
-        ("emote-only", is("emote_only")),
-        // There are no followers: -1 is off.
-        ("followers-only", "-1".to_owned()),
-        ("r9k", is("unique_comment")),
-        ("room-id", to.room.to_string()),
-        ("slow", slow(config)),
-        ("subs-only", members),
-    ];
+    // There are no followers: -1 is off.
+    let mut tags = vec![("followers-only", "-1".to_owned()), ("room-id", to.room.to_string())];
+    tags.extend(STATES.map(|(tag, key)| (tag, state(&config[key]))));
+    tags.sort();
     to.voice.line(&tags, SERVER, "ROOMSTATE", out).param(&channel(to.room)).end();
-}
-
-fn slow(config: &Value) -> String {
-    config["slow_mode_seconds"].as_u64().unwrap_or_default().to_string()
 }
 
 /// What of a room's settings changed, as far as IRC has words for it.
 pub fn config(to: To<'_>, event: &Value, out: &mut Vec<u8>) {
-    if to.voice.commands && event["slow_mode_seconds"].is_u64() {
-        let tags = vec![("room-id", to.room.to_string()), ("slow", slow(event))];
+    // Each in a line of its own, as on Twitch: tmi.js takes one with several for a JOIN's.
+    for (tag, key) in STATES.iter().filter(|_| to.voice.commands) {
+        let Some(value) = event.get(key) else { continue };
+        let tags = vec![("room-id", to.room.to_string()), (*tag, state(value))];
         to.voice.line(&tags, SERVER, "ROOMSTATE", out).param(&channel(to.room)).end();
     }
     if let Some(sampled) = event["sampled"].as_bool() {
@@ -453,6 +461,16 @@ mod tests {
             said(|out| config(all(), &json!({"slow_mode_seconds": 0}), out)),
             "@room-id=final;slow=0 :tmi.twitch.tv ROOMSTATE #final\r\n"
         );
+        assert_eq!(
+            said(|out| config(
+                all(),
+                &json!({"emote_only": true, "unique_comment": false, "members_only": "vip", "slow_mode_seconds": 5}),
+                out
+            )),
+            "@room-id=final;emote-only=1 :tmi.twitch.tv ROOMSTATE #final\r\n@room-id=final;r9k=0 :tmi.twitch.tv ROOMSTATE #final\r\n\
+             @room-id=final;slow=5 :tmi.twitch.tv ROOMSTATE #final\r\n@room-id=final;subs-only=1 :tmi.twitch.tv ROOMSTATE #final\r\n"
+        );
+        assert!(said(|out| config(all(), &json!({"members_only": null}), out)).contains(";subs-only=0 "));
         assert!(said(|out| config(all(), &json!({"sampled": true}), out)).contains("msg-id=sampled_on"));
         assert_eq!(said(|out| config(all(), &json!({"title": "x"}), out)), "");
     }
