@@ -3,65 +3,74 @@
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
+use grandstand_wire::ws::{Opcode, write_masked_frame};
 use serde_json::{Value, json};
 
 use crate::processes::metric;
-use crate::support::{Server, connected, until};
+use crate::support::{Server, Wire, connected, until};
 use crate::viewer::{Rung, Viewer, open_at};
 
 /// Off unless asked for.
 const ON: [&str; 4] = ["--set", "irc.tcp.listen=127.0.0.1:0", "--set", "irc.websocket.listen=127.0.0.1:0"];
 
 /// Where the server says that IRC is spoken.
-fn address(server: &Server, by: &str) -> SocketAddr {
-    let start = format!("irc over {by} on ");
+pub fn address(server: &Server, by: &str) -> SocketAddr {
+    let start = format!("irc over {by} ");
     let said = server.stderr();
-    let line =
-        said.lines().rev().find_map(|line| line.strip_prefix(&start)).unwrap_or_else(|| panic!("{start}: {said}"));
-    line.parse().expect("an address")
+    let line = said.lines().rev().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("{start}: {said}"));
+    let (_, address) = line.rsplit_once(" on ").expect("where it is spoken");
+    address.parse().expect("an address")
 }
 
 /// A client that says and hears lines.
-struct Irc(BufReader<TcpStream>);
+pub struct Irc(BufReader<Wire>);
 
 impl Irc {
-    fn connect(at: SocketAddr) -> Irc {
-        Irc(BufReader::new(connected(at).expect("it accepts")))
+    pub fn connect(at: SocketAddr) -> Irc {
+        Irc::over(Wire::Plain(connected(at).expect("it accepts")))
+    }
+
+    pub fn over(wire: Wire) -> Irc {
+        Irc(BufReader::new(wire))
     }
 
     /// As Twitch's clients log in; `None` as a guest.
-    fn enter(at: SocketAddr, token: Option<&str>) -> Irc {
-        let mut irc = Irc::connect(at);
+    pub fn enter(at: SocketAddr, token: Option<&str>) -> Irc {
+        Irc::connect(at).logged_in(token)
+    }
+
+    pub fn logged_in(mut self, token: Option<&str>) -> Irc {
+        let irc = &mut self;
         irc.say("CAP REQ :twitch.tv/tags twitch.tv/commands");
         match token {
             Some(token) => irc.say(&format!("PASS oauth:{token}\r\nNICK somebody")),
             None => irc.say("PASS SCHMOOPIIE\r\nNICK justinfan42"),
         }
         irc.hears(" 376 ");
-        irc
+        self
     }
 
-    fn joined(at: SocketAddr, token: Option<&str>, room: &str) -> Irc {
+    pub fn joined(at: SocketAddr, token: Option<&str>, room: &str) -> Irc {
         let mut irc = Irc::enter(at, token);
         irc.join(room);
         irc
     }
 
-    fn join(&mut self, room: &str) {
+    pub fn join(&mut self, room: &str) {
         self.say(&format!("JOIN #{room}"));
         self.hears(&format!(" ROOMSTATE #{room}"));
     }
 
-    fn say(&mut self, lines: &str) {
+    pub fn say(&mut self, lines: &str) {
         self.write(format!("{lines}\r\n").as_bytes());
     }
 
-    fn write(&mut self, bytes: &[u8]) {
+    pub fn write(&mut self, bytes: &[u8]) {
         self.0.get_mut().write_all(bytes).expect("it is open");
     }
 
     /// The next line, its end included; `None` at the end of the connection.
-    fn next(&mut self) -> Option<String> {
+    pub fn next(&mut self) -> Option<String> {
         let mut line = String::new();
         match self.0.read_line(&mut line) {
             Ok(0) => None,
@@ -72,7 +81,7 @@ impl Irc {
     }
 
     /// The first line that holds `what`, and those before it.
-    fn until(&mut self, what: &str) -> Vec<String> {
+    pub fn until(&mut self, what: &str) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
         loop {
             let Some(line) = self.next() else { panic!("the end instead of {what:?} after {lines:#?}") };
@@ -84,17 +93,17 @@ impl Irc {
         }
     }
 
-    fn hears(&mut self, what: &str) -> String {
+    pub fn hears(&mut self, what: &str) -> String {
         self.until(what).pop().expect("the line")
     }
 
     /// All that comes until the connection ends.
-    fn rest(&mut self) -> Vec<String> {
+    pub fn rest(&mut self) -> Vec<String> {
         std::iter::from_fn(|| self.next()).collect()
     }
 }
 
-fn tag<'a>(line: &'a str, key: &str) -> &'a str {
+pub fn tag<'a>(line: &'a str, key: &str) -> &'a str {
     let tags = line.strip_prefix('@').and_then(|line| line.split(' ').next()).unwrap_or_default();
     let found = tags.split(';').find_map(|tag| tag.strip_prefix(key)?.strip_prefix('='));
     found.unwrap_or_else(|| panic!("no {key} in {line:?}"))
@@ -263,8 +272,19 @@ fn moderators_moderate_by_the_commands_of_twitch_and_nobody_else_does() {
             audit.json["audit"].as_array().expect("rows").iter().map(|row| &row["justification"]).collect();
         assert!(deeds.contains(&&json!("irc /timeout: stop it")) && deeds.contains(&&json!("irc /clear")), "{deeds:?}");
 
-        moderator.say("PRIVMSG #r :/emoteonly");
-        assert_eq!(tag(&moderator.hears("NOTICE"), "msg-id"), "emote_only_on");
+        // Who is in is told of each change, and who comes later of what holds.
+        for (command, id, state, value) in [
+            ("/uniquechat", "r9k_on", "r9k", "1"),
+            ("/uniquechatoff", "r9k_off", "r9k", "0"),
+            ("/subscribers", "subs_on", "subs-only", "1"),
+            ("/subscribersoff", "subs_off", "subs-only", "0"),
+            ("/emoteonly", "emote_only_on", "emote-only", "1"),
+        ] {
+            moderator.say(&format!("PRIVMSG #r :{command}"));
+            assert_eq!(tag(&moderator.hears("NOTICE"), "msg-id"), id);
+            let told = guest.hears("ROOMSTATE");
+            assert_eq!(told, format!("@room-id=r;{state}={value} :tmi.twitch.tv ROOMSTATE #r\r\n"));
+        }
         let mut late = Irc::enter(at, Some(&ann));
         // Each gateway hears of it in its own time.
         until("the room's state is told", || {
@@ -466,13 +486,13 @@ fn the_websockets_port_serves_irc_alone_and_no_foreign_page() {
 }
 
 /// The same lines in a WebSocket.
-struct WebSocket {
+pub struct WebSocket {
     socket: BufReader<TcpStream>,
     lines: Vec<String>,
 }
 
 impl WebSocket {
-    fn open(at: SocketAddr, headers: &[(&str, &str)]) -> WebSocket {
+    pub fn open(at: SocketAddr, headers: &[(&str, &str)]) -> WebSocket {
         let mut http = crate::support::Http::connect(at).expect("it accepts");
         let fixed = [
             ("connection", "Upgrade"),
@@ -484,23 +504,24 @@ impl WebSocket {
         http.send("GET", "/", &[&fixed[..], headers].concat(), &[]).expect("sent");
         let (status, head) = http.head().expect("an answer");
         assert_eq!((status, head["sec-websocket-protocol"].as_str()), (101, "irc"));
-        let crate::support::Wire::Plain(socket) = http.stream.into_inner() else { panic!("it is plain") };
+        let Wire::Plain(socket) = http.stream.into_inner() else { panic!("it is plain") };
         WebSocket { socket: BufReader::new(socket), lines: Vec::new() }
     }
 
-    fn say(&mut self, lines: &str) {
-        let mut frame = Vec::new();
-        grandstand_wire::ws::write_masked_frame(
-            grandstand_wire::ws::Opcode::Text,
-            true,
-            lines.as_bytes(),
-            [1, 2, 3, 4],
-            &mut frame,
-        );
-        self.socket.get_mut().write_all(&frame).expect("it is open");
+    pub fn say(&mut self, lines: &str) {
+        self.write(&[(Opcode::Text, lines.as_bytes())]);
     }
 
-    fn hears(&mut self, what: &str) -> String {
+    /// Frames that arrive together.
+    pub fn write(&mut self, frames: &[(Opcode, &[u8])]) {
+        let mut bytes = Vec::new();
+        for (opcode, body) in frames {
+            write_masked_frame(*opcode, true, body, [1, 2, 3, 4], &mut bytes);
+        }
+        self.socket.get_mut().write_all(&bytes).expect("it is open");
+    }
+
+    pub fn hears(&mut self, what: &str) -> String {
         use std::io::Read;
         loop {
             if let Some(at) = self.lines.iter().position(|line| line.contains(what)) {

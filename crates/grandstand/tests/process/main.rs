@@ -22,6 +22,7 @@ mod hostile;
 mod http2;
 mod http2_raw;
 mod irc;
+mod irc_edges;
 mod ledger;
 mod likes;
 mod limits;

@@ -285,8 +285,9 @@ impl Hall {
 /// What comes before TLS, then TLS.
 async fn meet(hall: &Hall, by: By, mut socket: TcpStream, mut peer: SocketAddr, leaving: watch::Receiver<()>) {
     let settings = &hall.shared.settings;
+    let trusted = &settings.trusted_proxies;
     let mut rest = Vec::new();
-    if settings.proxy_protocol && door::is_trusted(peer.ip(), &settings.trusted_proxies) {
+    if settings.proxy_protocol && door::is_trusted(peer.ip(), trusted) {
         match timeout(HANDSHAKE_WAIT, named_by_proxy(&mut socket)).await {
             Ok(Some((client, after))) => {
                 peer = client.unwrap_or(peer);
@@ -295,7 +296,19 @@ async fn meet(hall: &Hall, by: By, mut socket: TcpStream, mut peer: SocketAddr, 
             Ok(None) | Err(_) => return,
         }
     }
+    // Whose word counts for where its clients are says so in the WebSocket's request. Everybody else has a place of its address from here
+    // on: one that never shakes hands holds no more of them than one that does.
+    let at_request = by == By::WebSocket && door::is_trusted(peer.ip(), trusted);
+    let _place = match at_request {
+        true => None,
+        false => match hall.address_place(peer.ip()) {
+            Ok(place) => place,
+            Err(()) => return,
+        },
+    };
     let Some(tls) = &settings.tls else { return enter(hall, by, socket, peer, rest, leaving).await };
+    // No header is taken before TLS (`proxy_protocol` of the configuration).
+    assert!(rest.is_empty(), "nothing was read before the handshake");
     match timeout(HANDSHAKE_WAIT, TlsAcceptor::from(tls.clone()).accept(socket)).await {
         Ok(Ok(session)) => {
             let resumed = session.get_ref().1.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
@@ -338,9 +351,15 @@ async fn enter<S: AsyncRead + AsyncWrite + Unpin>(
         },
     };
     let trusted = &hall.shared.settings.trusted_proxies;
-    let forwarded = client.said.iter().filter(|(name, _)| name == FORWARDED).map(|(_, value)| &**value);
-    let address = door::client(peer.ip(), forwarded, trusted);
-    let Ok(_place) = hall.address_place(address) else { return };
+    let _place = match by == By::WebSocket && door::is_trusted(peer.ip(), trusted) {
+        true => {
+            let forwarded = client.said.iter().filter(|(name, _)| name == FORWARDED).map(|(_, value)| &**value);
+            let Ok(place) = hall.address_place(door::client(peer.ip(), forwarded, trusted)) else { return };
+            place
+        }
+        // It has one already.
+        false => None,
+    };
     connection::attend(hall, socket, caller, client, framing, rest, leaving).await;
 }
 

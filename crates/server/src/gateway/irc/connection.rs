@@ -163,7 +163,8 @@ pub async fn attend<S: AsyncRead + AsyncWrite + Unpin>(
             Event::Pushed(Ok(0)) => c.out.unflushed = false,
             Event::Pushed(Ok(n)) => c.out.took(n, clock::mono()),
             Event::Read(Ok(n)) if n > 0 => c.on_bytes(&buf[..n]),
-            Event::Read(_) | Event::Pushed(Err(_)) => return,
+            // Who hangs up has said what it has said.
+            Event::Read(_) | Event::Pushed(Err(_)) => break,
             Event::Heard(room, heard) => c.on_heard(&room, heard),
             Event::Answered(answer) => c.on_answer(&answer),
             Event::Time => {
@@ -183,6 +184,11 @@ pub async fn attend<S: AsyncRead + AsyncWrite + Unpin>(
         }
     }
     let last = async {
+        // A line before the end, or before the client hung up, is said like any other.
+        while let Some(asking) = &mut c.asking {
+            let answer = poll_fn(|cx| asking.poll(cx)).await;
+            c.on_answer(&answer);
+        }
         while !c.out.bytes.is_empty() {
             let n = push(&mut writing, &c.out).await?;
             c.out.took(n, clock::mono());
@@ -258,6 +264,10 @@ impl Connection<'_> {
     }
 
     fn write(&mut self, lines: &[u8], now: Mono) {
+        // Nothing follows the last words.
+        if self.ends {
+            return;
+        }
         match self.framing {
             Framing::Raw => self.out.put(lines, now),
             Framing::WebSocket(_) => {
@@ -282,7 +292,9 @@ impl Connection<'_> {
                 self.ask_next();
             }
             Act::End => {
-                self.ends = true;
+                if std::mem::replace(&mut self.ends, true) {
+                    return;
+                }
                 if let Framing::WebSocket(_) = self.framing {
                     let mut frame = Vec::new();
                     ws::write_frame(Opcode::Close, &ws::close_body(1000, ""), &mut frame);
@@ -345,9 +357,9 @@ impl Connection<'_> {
         let mut input = bytes;
         let limits = Limits { deflate: false, ..Limits::FROM_CLIENT };
         let now = clock::mono();
-        loop {
+        let ends = loop {
             match frames.next(Side::Server, &limits, &mut input, now) {
-                Ok(None) => break,
+                Ok(None) => break false,
                 Ok(Some(Incoming::Text(text))) => {
                     self.reader.feed(text.as_bytes(), &mut lines);
                     // A message is whole lines, and clients leave out the end of the last.
@@ -361,14 +373,14 @@ impl Connection<'_> {
                     self.out.put(&frame, now);
                 }
                 Ok(Some(Incoming::Pong(_))) => lines.push(Ok("PONG".to_owned())),
-                Ok(Some(Incoming::Close(..))) => return self.act(Act::End),
-                Ok(Some(Incoming::Binary(_) | Incoming::Deflated(_))) | Err(_) => {
-                    return self.act(Act::End);
-                }
+                Ok(Some(Incoming::Close(..) | Incoming::Binary(_) | Incoming::Deflated(_))) | Err(_) => break true,
             }
-        }
+        };
         self.framing = Framing::WebSocket(frames);
         self.on_lines(lines);
+        if ends {
+            self.act(Act::End);
+        }
     }
 
     fn on_lines(&mut self, lines: Vec<Result<String, irc::Fault>>) {

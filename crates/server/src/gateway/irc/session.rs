@@ -86,9 +86,22 @@ enum Who {
 struct Channel {
     /// The name of its stream, once that has said hello.
     session: Option<String>,
+    /// What its stream holds of this client's token.
+    token: Option<Arc<str>>,
     recent: Recent,
     paused: bool,
     sampled: bool,
+}
+
+impl Channel {
+    /// Gives its stream another token, unless it has it already. `None` too where the stream has not said hello: it is asked again then.
+    fn renewal(&mut self, room: &RoomId, token: &Arc<str>) -> Option<Act> {
+        let session = self.session.as_ref().filter(|_| self.token.as_ref() != Some(token))?;
+        let body = json!({"session": session, "token": &**token});
+        self.token = Some(token.clone());
+        let path = format!("/v1/rooms/{room}/auth");
+        Some(Act::Call(Box::new(Call { room: room.clone(), method: "POST", path, body, deed: Deed::Renew })))
+    }
 }
 
 /// A leaky bucket: ahead of now by what was spent.
@@ -293,16 +306,8 @@ impl Session {
             Who::User(user) => match verify(&token) {
                 Ok(identity) if identity.user == user.identity.user => {
                     (user.identity, user.token) = (identity, token.clone());
-                    for (room, in_room) in &self.channels {
-                        let Some(session) = &in_room.session else { continue };
-                        acts.push(Act::Call(Box::new(Call {
-                            room: room.clone(),
-                            method: "POST",
-                            path: format!("/v1/rooms/{room}/auth"),
-                            body: json!({"session": session, "token": &*token}),
-                            deed: Deed::Renew,
-                        })));
-                    }
+                    let renewals = self.channels.iter_mut().filter_map(|(room, own)| own.renewal(room, &token));
+                    acts.extend(renewals);
                 }
                 _ => self.voice.notice(None, "no_permission", "That token is not yours, or is not taken.", out),
             },
@@ -380,7 +385,7 @@ impl Session {
             self.voice.notice(Some(&room), "too_many", &text, out);
             return false;
         }
-        self.channels.insert(room.clone(), Channel::default());
+        self.channels.insert(room.clone(), Channel { token: self.token().cloned(), ..Channel::default() });
         acts.push(Act::Open(room));
         true
     }
@@ -471,7 +476,7 @@ impl Session {
         // Whatever comes after a pause ends it.
         let was_paused = std::mem::replace(&mut own.paused, kind == "feed_paused");
         match kind {
-            "hello" => self.greet(room, event, now, out),
+            "hello" => self.greet(room, event, now, out, acts),
             "comment" => told::comment(to, event, &self.own, &mut own.recent, out),
             "gift" | "gift_combo" => told::gift(to, event, out),
             "score_event" => told::score(to, event, out),
@@ -516,11 +521,13 @@ impl Session {
     }
 
     /// The stream is open: now the client is in.
-    fn greet(&mut self, room: &RoomId, hello: &Value, now: Now, out: &mut Vec<u8>) {
-        let (voice, nick) = (self.voice, self.nick.clone());
+    fn greet(&mut self, room: &RoomId, hello: &Value, now: Now, out: &mut Vec<u8>, acts: &mut Vec<Act>) {
+        let (voice, nick, token) = (self.voice, self.nick.clone(), self.token().cloned());
         let name = channel(room);
         let Some(own) = self.channels.get_mut(room) else { return };
         own.session = Some(hello["session"].as_str().unwrap_or_default().to_owned());
+        // A newer token that came while the stream was being opened.
+        acts.extend(token.and_then(|token| own.renewal(room, &token)));
         own.sampled = hello["config"]["sampled"].as_bool().unwrap_or_default();
         let is_sampled = own.sampled;
         Writer::new(out).verb(Some(&source(&nick)), "JOIN").param(&name).end();
@@ -844,6 +851,13 @@ mod tests {
         assert_eq!((&*renewal.path, &renewal.deed), ("/v1/rooms/r/auth", &Deed::Renew));
         assert_eq!(renewal.body, json!({"session": "s1", "token": "mod-ann"}));
         assert_eq!(stage.session.token().map(|token| &**token), Some("mod-ann"));
+        // The stream that was being opened meanwhile was asked for with the older one.
+        stage.acts.clear();
+        stage.told("asked", "hello", json!({"session": "s2", "config": {}}));
+        let [Act::Call(renewal)] = &stage.acts[..] else { panic!("{:?}", stage.acts) };
+        assert_eq!(renewal.body, json!({"session": "s2", "token": "mod-ann"}));
+        stage.says("PASS oauth:mod-ann");
+        assert_eq!(stage.acts.len(), 1, "every stream has it");
     }
 
     #[test]
