@@ -34,6 +34,8 @@ pub const AT_ONCE: usize = 4;
 
 const WAIT_MIN: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_secs(300);
+/// What a receiver may ask to be left alone for.
+const ASKED_MAX: Duration = Duration::from_secs(3_600);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
@@ -181,7 +183,7 @@ impl<T: Clone> Tracks<T> {
         })
     }
 
-    /// The log has let go of something that may be held here: all of it is read again. What is out is not called back; if it is not
+    /// Something that may be held here is not to be told any more, for the log has let go of it or nobody asks for it: all of it is read again. What is out is not called back; if it is not
     /// taken, it is sent as the log has it then.
     pub fn forget(&mut self) {
         for waiting in self.tracks.values_mut() {
@@ -225,11 +227,13 @@ impl<T: Clone> Tracks<T> {
         self.pass(track);
     }
 
-    /// It was not.
-    pub fn failed(&mut self, track: &Track, now: Mono, wall: Wall, rng: &mut Rng) -> Failed {
+    /// It was not. `asked`: for how long the receiver asks to be left alone; an hour at most is granted.
+    pub fn failed(&mut self, track: &Track, now: Mono, wall: Wall, asked: Option<Duration>, rng: &mut Rng) -> Failed {
         let since = *self.failing_since.get_or_insert(wall);
         self.failures = self.failures.saturating_add(1);
-        self.not_before = now + wait(self.failures, rng);
+        // Another track's post, which was out as well, may have been told more.
+        let left_alone = wait(self.failures, rng).max(asked.unwrap_or_default().min(ASKED_MAX));
+        self.not_before = self.not_before.max(now + left_alone);
         let give_up = self.rules.give_up;
         let waiting = self.tracks.get_mut(track).expect("a track stands while something of it is out");
         let stuck = *waiting.failing_since.get_or_insert(wall);
@@ -370,7 +374,7 @@ mod tests {
         );
         tracks.delivered(&room(2));
         let mut rng = Rng::new(1);
-        assert_eq!(tracks.failed(&room(1), now, wall, &mut rng), Failed::Again);
+        assert_eq!(tracks.failed(&room(1), now, wall, None, &mut rng), Failed::Again);
         assert_eq!(sends(&mut tracks, now), None, "not at once");
         let (now, _) = later(2);
         assert_eq!(sends(&mut tracks, now), Some(1), "the same again, not the next");
@@ -387,28 +391,45 @@ mod tests {
         let mut tracks = Tracks::new(RULES, at(0), [], None);
         tracks.scanned([(at(1), room(1), 1), (at(2), room(2), 2), (at(3), room(2), 3)], at(3));
         assert!(matches!(tracks.next(later(1).0), Some(Work::Send { item: 1, .. })));
-        assert_eq!(tracks.failed(&room(1), later(1).0, later(1).1, &mut rng), Failed::Again);
+        assert_eq!(tracks.failed(&room(1), later(1).0, later(1).1, None, &mut rng), Failed::Again);
         assert!(matches!(tracks.next(later(500).0), Some(Work::Send { item: 2, .. })));
         tracks.delivered(&room(2));
         assert!(matches!(tracks.next(later(600).0), Some(Work::Send { item: 1, .. })));
         assert!(matches!(tracks.next(later(600).0), Some(Work::Send { item: 3, .. })));
         tracks.delivered(&room(2));
-        assert_eq!(tracks.failed(&room(1), later(600).0, later(600).1, &mut rng), Failed::Again);
+        assert_eq!(tracks.failed(&room(1), later(600).0, later(600).1, None, &mut rng), Failed::Again);
         assert!(matches!(tracks.next(later(1_001).0), Some(Work::Send { item: 1, .. })));
-        assert_eq!(tracks.failed(&room(1), later(1_001).0, later(1_001).1, &mut rng), Failed::PassedOver);
+        assert_eq!(tracks.failed(&room(1), later(1_001).0, later(1_001).1, None, &mut rng), Failed::PassedOver);
         assert_eq!(tracks.n_tracks(), 0);
 
         tracks.scanned([(at(4), room(1), 4)], at(4));
         tracks.revive();
         for (n, end) in [(2_000, Failed::Again), (2_500, Failed::Again), (3_000, Failed::Dead)] {
             assert!(matches!(tracks.next(later(n).0), Some(Work::Send { item: 4, .. })), "{n}");
-            assert_eq!(tracks.failed(&room(1), later(n).0, later(n).1, &mut rng), end, "{n}");
+            assert_eq!(tracks.failed(&room(1), later(n).0, later(n).1, None, &mut rng), end, "{n}");
         }
         assert_eq!(
             tracks.cursors().collect::<Vec<_>>(),
             [(&room(1), at(3))],
             "it goes on there when it is enabled again"
         );
+    }
+
+    #[test]
+    fn a_receiver_that_asks_to_be_left_alone_is_for_an_hour_at_most() {
+        let mut rng = Rng::new(1);
+        let mut tracks = Tracks::new(RULES, at(0), [], None);
+        tracks.scanned([(at(1), room(1), 1), (at(2), room(2), 2)], at(2));
+        assert!(tracks.next(later(1).0).is_some() && tracks.next(later(1).0).is_some());
+        let second = Duration::from_secs(1);
+        assert_eq!(tracks.failed(&room(1), later(1).0, later(1).1, Some(90 * second), &mut rng), Failed::Again);
+        // What was out as well and says nothing of it takes nothing back.
+        assert_eq!(tracks.failed(&room(2), later(2).0, later(2).1, None, &mut rng), Failed::Again);
+        assert_eq!(tracks.next(later(90).0), None);
+        assert!(tracks.next(later(91).0).is_some());
+        assert_eq!(tracks.failed(&room(1), later(91).0, later(91).1, Some(Duration::MAX), &mut rng), Failed::Again);
+        assert_eq!(tracks.next(later(91 + 3_599).0), None);
+        assert!(tracks.next(later(91 + 3_600).0).is_some());
     }
 
     #[test]
@@ -436,7 +457,7 @@ mod tests {
         tracks.refilled(&room(4), Some((vec![(at(5), 5)], at(9))), now);
         tracks.delivered(&room(1));
         tracks.delivered(&room(2));
-        assert_eq!(tracks.failed(&room(3), now, wall, &mut rng), Failed::Again);
+        assert_eq!(tracks.failed(&room(3), now, wall, None, &mut rng), Failed::Again);
         assert_eq!(tracks.queued, 0);
         let mut again = Vec::new();
         for second in 2..10 {
@@ -488,7 +509,7 @@ mod tests {
                             if is_heard {
                                 tracks.delivered(&track);
                             } else {
-                                tracks.failed(&track, now, wall, &mut rng);
+                                tracks.failed(&track, now, wall, None, &mut rng);
                             }
                         }
                     }

@@ -161,7 +161,7 @@ enum What {
         operator: Option<String>,
         /// ban, "shadow ban", unban, retract, pin, unpin, "slow mode", state, "put room", "held: approve", "held: deny", "site ban", "site unban",
         /// revoke, "revoke end", "auth outage", "auth outage end", "provider key", "provider key end", admission, drain, shedding, banner,
-        /// "banner end", webhook, "webhook change", "webhook end".
+        /// "banner end", webhook, "webhook change", "webhook test", "webhook end".
         #[arg(long)]
         action: Option<String>,
         /// At this time or later, such as 2026-05-17T20:14:33.122Z.

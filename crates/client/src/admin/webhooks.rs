@@ -47,6 +47,11 @@ impl Admin {
         self.write("PUT", &format!("{WEBHOOKS}/{}", segment(id)), &[], asked.body(), why).await
     }
 
+    /// Posts a test event to it now: `delivered`, or `why` not.
+    pub async fn try_webhook(&self, id: &str, why: &str) -> Result<Value, NotDone> {
+        self.write("POST", &format!("{WEBHOOKS}/{}/test", segment(id)), &[], Map::new(), why).await
+    }
+
     pub async fn end_webhook(&self, id: &str, why: &str) -> Result<Value, NotDone> {
         self.write("DELETE", &format!("{WEBHOOKS}/{}", segment(id)), &[], Map::new(), why).await
     }

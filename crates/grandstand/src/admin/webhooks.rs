@@ -1,6 +1,6 @@
 //! Commands about receivers of outgoing webhooks.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Subcommand;
 use grandstand_client::admin::WebhookAsked;
 use serde_json::Value;
@@ -49,6 +49,8 @@ pub enum What {
         #[arg(long)]
         new_secret: bool,
     },
+    /// Posts a test event to one, now and once, and tells whether it was taken.
+    Test { id: String },
     /// Takes one down.
     End { id: String },
 }
@@ -77,6 +79,11 @@ pub async fn perform(what: &What, terminal: &Terminal<'_>) -> Result<()> {
             };
             let answer = admin.change_webhook(id, &asked, terminal.why()?).await?;
             done(terminal, "the receiver is changed", &answer);
+        }
+        What::Test { id } => {
+            let answer = admin.try_webhook(id, terminal.why()?).await?;
+            ensure!(answer["delivered"] != false, "the test event was not taken: {}", cell(&answer["why"]));
+            terminal.done("the test event was taken", &answer);
         }
         What::End { id } => {
             let why = terminal.why()?;

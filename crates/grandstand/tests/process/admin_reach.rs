@@ -63,6 +63,7 @@ const COMMANDS: &[&str] = &[
     "webhook list",
     "webhook put https://hooks.example.com/x --rooms match:* --events score_event,gift",
     "webhook change wh-0123456789ab --receiver https://hooks.example.com/y --rooms derby --all-events --enable --new-secret",
+    "webhook test wh-0123456789ab",
     "webhook end wh-0123456789ab",
     "gateways",
     "providers",

@@ -23,6 +23,8 @@ use crate::tls::{Pair, self_signed};
 enum Mode {
     Take,
     Refuse(u16),
+    /// 429, and to be left alone for so many seconds.
+    Later(u64),
     /// The connection is held and nothing is said.
     Hang,
 }
@@ -34,6 +36,7 @@ struct Heard {
     body: Vec<u8>,
     json: Value,
     taken: bool,
+    at: Instant,
 }
 
 #[derive(Clone)]
@@ -70,16 +73,23 @@ impl Receiver {
         let mode = *self.mode.lock().expect("nobody panics with it");
         let json = serde_json::from_slice(&body).expect("JSON");
         let taken = mode == Mode::Take;
-        self.heard.lock().expect("nobody panics with it").push(Heard { headers, body, json, taken });
-        let status = match mode {
-            Mode::Take => 204,
-            Mode::Refuse(status) => status,
+        self.heard.lock().expect("nobody panics with it").push(Heard {
+            headers,
+            body,
+            json,
+            taken,
+            at: Instant::now(),
+        });
+        let (status, more) = match mode {
+            Mode::Take => (204, String::new()),
+            Mode::Refuse(status) => (status, String::new()),
+            Mode::Later(seconds) => (429, format!("Retry-After: {seconds}\r\n")),
             Mode::Hang => {
                 self.held.lock().expect("nobody panics with it").push(http);
                 return Ok(());
             }
         };
-        let answer = format!("HTTP/1.1 {status} X\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n");
+        let answer = format!("HTTP/1.1 {status} X\r\n{more}Location: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n");
         http.stream.get_mut().write_all(answer.as_bytes())
     }
 
@@ -288,6 +298,87 @@ fn what_waits_for_a_receiver_does_not_name_who_was_erased_meanwhile() {
     let heard = receiver.until_taken(last);
     let texts: Vec<_> = heard.iter().map(|one| String::from_utf8_lossy(&one.body)).collect();
     assert!(!texts.iter().any(|text| text.to_lowercase().contains("quill")), "{texts:#?}");
+}
+
+#[test]
+fn a_receiver_that_is_slow_or_asks_for_time_is_given_it_and_no_other_waits() {
+    let server = Server::start(&[], &[ALLOW]);
+    let (token, chief) = (server.token("ann", &["backend"]), server.token("op", &["admin"]));
+    let (slow, busy, quick) = (Receiver::start(), Receiver::start(), Receiver::start());
+    slow.set(Mode::Hang);
+    busy.set(Mode::Later(3));
+    for receiver in [&slow, &busy, &quick] {
+        let events = json!(["score_event"]);
+        put_up(&server, &chief, json!({"url": receiver.url(), "events": events, "justification": "a test"}));
+    }
+    let first = goal(&server, &token, "derby", 1);
+    until("both are asked", || slow.n_heard() > 0 && busy.n_heard() > 0);
+    let told: Vec<u64> = (2..12).map(|n| goal(&server, &token, "derby", n)).collect();
+    quick.until_taken(*told.last().expect("some"));
+    assert!(slow.taken().is_empty() && busy.taken().is_empty());
+    until("what it asks for is told", || {
+        let why = listed(&server, &chief).iter().map(|w| w["last_failure"]["why"].to_string()).collect::<String>();
+        why.contains("answered with status 429 and asks to be left alone for 3 s")
+    });
+    let asked = busy.heard.lock().expect("nobody panics with it")[0].at;
+    busy.set(Mode::Take);
+    // By itself it would be tried again after a second.
+    let taken = busy.until_taken(first);
+    assert!(taken[0].at.duration_since(asked).as_millis() >= 3_000, "{:?}", taken[0].at.duration_since(asked));
+    slow.set(Mode::Take);
+    for receiver in [&slow, &busy] {
+        let heard = receiver.until_taken(*told.last().expect("some"));
+        assert_eq!(once(&heard, "derby", "score_event"), [&[first], &told[..]].concat());
+    }
+}
+
+#[test]
+fn what_waits_when_a_receiver_asks_for_less_is_not_told() {
+    let server = Server::start(&[], &[ALLOW]);
+    let (token, chief) = (server.token("ann", &["backend"]), server.token("op", &["admin"]));
+    let receiver = Receiver::start();
+    receiver.set(Mode::Refuse(500));
+    let rooms = json!(["derby", "cup"]);
+    let (id, _) = put_up(&server, &chief, json!({"url": receiver.url(), "rooms": rooms, "justification": "a test"}));
+    for n in 1..4 {
+        goal(&server, &token, "cup", n);
+        goal(&server, &token, "derby", n);
+    }
+    until("it is asked", || receiver.n_heard() > 0);
+    let less = json!({"rooms": ["derby"], "events": ["score_event"], "justification": "a test"});
+    assert_eq!(ask(&server, "PUT", &format!("/{id}"), &chief, less).status, 200);
+    let last = goal(&server, &token, "derby", 4);
+    receiver.set(Mode::Take);
+    let heard = receiver.until_taken(last);
+    assert_eq!(once(&heard, "derby", "score_event").len(), 4);
+    // What was out already is not called back.
+    assert!(once(&heard, "cup", "score_event").len() <= 1, "{heard:#?}");
+}
+
+#[test]
+fn a_receiver_is_tried_by_an_operator_and_what_came_of_it_is_told() {
+    let server = Server::start(&[], &[ALLOW]);
+    let (fan, chief) = (server.token("ann", &["publisher"]), server.token("op", &["admin"]));
+    let receiver = Receiver::start();
+    let (id, secret) = put_up(&server, &chief, json!({"url": receiver.url(), "justification": "a test"}));
+    let why = || json!({"justification": "does it arrive?"});
+    let tried = ask(&server, "POST", &format!("/{id}/test"), &chief, why());
+    assert_eq!((tried.status, &tried.json), (200, &json!({"webhook_id": id, "delivered": true, "why": null})));
+    let heard = receiver.taken().into_iter().find(|heard| heard.json["type"] == "test").expect("it came");
+    assert!(holds(&secret, &heard) && heard.headers["webhook-id"].starts_with("test_"), "{heard:?}");
+    assert_eq!(heard.json["data"], json!({"type": "test", "webhook_id": id}));
+    receiver.set(Mode::Refuse(401));
+    let failed = ask(&server, "POST", &format!("/{id}/test"), &chief, why());
+    assert_eq!(
+        (&failed.json["delivered"], &failed.json["why"]),
+        (&json!(false), &json!("it answered with status 401"))
+    );
+    // A try says nothing of what is told by itself.
+    assert!(listed(&server, &chief)[0]["failing_since_ts"].is_null());
+    assert_eq!(ask(&server, "POST", &format!("/{id}/test"), &fan, why()).status, 403);
+    assert_eq!(ask(&server, "POST", "/wh-0123456789ab/test", &chief, why()).status, 404);
+    let audit = std::fs::read_to_string(server.data().join("audit.jsonl")).expect("the audit");
+    assert!(audit.contains("\"webhook test\"") && !audit.contains("whsec_"), "{audit}");
 }
 
 #[test]

@@ -74,6 +74,7 @@ fn routes() -> Vec<Route> {
         (&["DELETE"], "/admin/banners/{banner}", delete(banners::delete)),
         (&["GET", "POST"], "/admin/webhooks", get(webhooks::list).post(webhooks::put_up)),
         (&["DELETE", "PUT"], "/admin/webhooks/{webhook}", put(webhooks::change).delete(webhooks::delete)),
+        (&["POST"], "/admin/webhooks/{webhook}/test", post(webhooks::try_out)),
         (&["GET"], "/admin/access", get(access::get)),
         (&["POST", "DELETE"], "/admin/access/revocations", post(access::revoke).delete(access::restore)),
         (&["PUT", "DELETE"], "/admin/access/outage", put(access::declare).delete(access::end_outage)),

@@ -28,9 +28,9 @@ use grandstand_core::record::{Audience, Record};
 use grandstand_core::time::Wall;
 use grandstand_core::webhooks::{Rules, Track, Tracks};
 use grandstand_wire::export;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
-pub use calls::{change, delete, list, put_up};
+pub use calls::{change, delete, list, put_up, try_out};
 pub use pump::run;
 
 use self::files::{Receiver, Saved};
@@ -40,6 +40,8 @@ use crate::config;
 
 /// Receivers of a server.
 const RECEIVERS_MAX: usize = 16;
+/// Receivers that are tried at a time.
+const TRIED_MAX: usize = 4;
 /// Patterns of rooms of a receiver.
 const PATTERNS_MAX: usize = 64;
 
@@ -65,7 +67,7 @@ pub const EVENTS: [&str; 17] = [
 ];
 
 /// Which events of which rooms.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Filter {
     /// `None`: every room, and what is of the site.
     rooms: Option<Vec<RoomPattern>>,
@@ -130,6 +132,13 @@ impl Live {
         })
     }
 
+    /// What is posted at `now`, signed by its secret, and for a while by the one before.
+    fn letter(&self, id: String, body: Vec<u8>, now: Wall) -> post::Letter {
+        let old = self.receiver.old_secret.iter().filter(|old| now.0 < old.until_ms);
+        let secrets = [&self.receiver.secret].into_iter().chain(old.map(|old| &old.secret));
+        post::Letter { id, at: now.0 / 1_000, body, secrets: secrets.cloned().collect() }
+    }
+
     fn saved(&self) -> Saved {
         let cursor = |(track, at): (&Track, grandstand_core::ids::Position)| {
             (track.as_ref().map(|room| room.as_str().to_owned()), at.value())
@@ -165,6 +174,8 @@ pub struct Webhooks {
     book: Mutex<Book>,
     /// An operator did something about a receiver.
     changed: Arc<Notify>,
+    /// Places for those who try a receiver.
+    tries: Semaphore,
     /// Posts by how they ended: delivered, failed; events that were passed over; receivers that were given up.
     counts: [AtomicU64; 4],
 }
@@ -192,6 +203,7 @@ impl Webhooks {
             post: Arc::new(post::Poster::new(settings.allow.clone(), settings.ca_file.as_deref())),
             book: Mutex::new(book),
             changed: Arc::default(),
+            tries: Semaphore::new(TRIED_MAX),
             counts: Default::default(),
         }
     }

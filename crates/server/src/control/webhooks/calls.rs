@@ -152,6 +152,31 @@ pub async fn delete(State(control): State<Shared>, ask: Ask) -> Result<Response<
     Ok(answer_json(StatusCode::OK, &json!({"webhook_id": id, "ended": true})))
 }
 
+/// `POST /admin/webhooks/{webhook}/test {justification}`: posts an event that says nothing, now and once, and tells what came of it.
+/// A receiver that is disabled is tried as well.
+pub async fn try_out(State(control): State<Shared>, ask: Ask) -> Result<Response<Body>, Problem> {
+    let (who, mut fields) = ask.configures(&control)?;
+    let why = justification(&mut fields)?;
+    let (webhooks, id) = (&control.webhooks, ask.param("webhook"));
+    if !webhooks.book().live.contains_key(id) {
+        return Err(none());
+    }
+    let Ok(_place) = webhooks.tries.try_acquire() else {
+        return Err(Problem::new(ErrorCode::Overloaded, "other receivers are being tried").after(OVERLOADED));
+    };
+    control.record(who.user.clone(), "webhook test", id, &why, json!({}))?;
+    let now = clock::wall();
+    let event = json!({"type": "test", "timestamp": stamp::text(now), "data": {"type": "test", "webhook_id": id}});
+    let name = format!("test_{}", u64::from_le_bytes(random()));
+    let (url, letter) = {
+        let book = webhooks.book();
+        let live = book.live.get(id).ok_or_else(none)?;
+        (live.url.clone(), live.letter(name, event.to_string().into_bytes(), now))
+    };
+    let failure = webhooks.post.post(&url, &letter).await.err().map(|failure| failure.to_string());
+    Ok(answer_json(StatusCode::OK, &json!({"webhook_id": id, "delivered": failure.is_none(), "why": failure})))
+}
+
 impl Webhooks {
     /// Writes the receivers, and has what they are told looked at. Errors: the file could not be written; what is in memory has to be put back.
     fn written(&self, book: &mut Book) -> Result<(), Problem> {
@@ -168,7 +193,12 @@ impl Webhooks {
 fn set(book: &mut Book, id: &str, receiver: &Receiver) {
     let Some(live) = book.live.get_mut(id) else { return };
     live.url = Url::parse_any(&receiver.url).expect("it was checked");
-    live.filter = receiver.filter().expect("it was checked").into();
+    let filter = receiver.filter().expect("it was checked");
+    if filter != *live.filter {
+        // What waits is what was asked for before.
+        live.tracks.forget();
+        live.filter = filter.into();
+    }
     live.receiver = receiver.clone();
 }
 

@@ -15,6 +15,8 @@ use std::time::Duration;
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use grandstand_core::time::Wall;
+use grandstand_wire::stamp;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -22,6 +24,7 @@ use tokio::net::TcpStream;
 
 use crate::auth::door::Network;
 use crate::auth::fetch::{self, Url};
+use crate::clock;
 
 /// From the first look-up to the status.
 const WITHIN: Duration = Duration::from_secs(15);
@@ -47,6 +50,9 @@ pub enum Failure {
     Answer,
     #[error("it answered with status {0}")]
     Status(u16),
+    /// 429 or 503.
+    #[error("it answered with status {status} and asks to be left alone for {} s", again_after.as_secs())]
+    Later { status: u16, again_after: Duration },
 }
 
 pub struct Poster {
@@ -106,7 +112,11 @@ impl Poster {
         } else {
             exchange(stream, &request).await?
         };
-        if (200..300).contains(&status) { Ok(()) } else { Err(Failure::Status(status)) }
+        match status {
+            (200..300, _) => Ok(()),
+            (status @ (429 | 503), Some(again_after)) => Err(Failure::Later { status, again_after }),
+            (status, _) => Err(Failure::Status(status)),
+        }
     }
 
     async fn dial(&self, url: &Url) -> Result<TcpStream, Failure> {
@@ -158,7 +168,11 @@ pub fn fresh_secret() -> String {
     format!("{SECRET_PREFIX}{}", STANDARD.encode(crate::auth::files::random::<32>()))
 }
 
-async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &[u8]) -> Result<u16, Failure> {
+/// The status of the answer, and for how long it asks to be left alone.
+async fn exchange(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    request: &[u8],
+) -> Result<(u16, Option<Duration>), Failure> {
     stream.write_all(request).await?;
     stream.flush().await?;
     let mut input = Vec::with_capacity(1_024);
@@ -168,7 +182,11 @@ async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &[u8
         match head.parse(&input).map_err(|_| Failure::Answer)? {
             // Interim answers say nothing.
             httparse::Status::Complete(used) if head.code.is_some_and(|code| code < 200) => drop(input.drain(..used)),
-            httparse::Status::Complete(_) => return head.code.ok_or(Failure::Answer),
+            httparse::Status::Complete(_) => {
+                let asks = head.headers.iter().find(|header| header.name.eq_ignore_ascii_case("retry-after"));
+                let asked = asks.and_then(|header| retry_after(header.value, clock::wall()));
+                return head.code.map(|code| (code, asked)).ok_or(Failure::Answer);
+            }
             httparse::Status::Partial if input.len() > HEAD_BYTES_MAX => return Err(Failure::Answer),
             httparse::Status::Partial if stream.read_buf(&mut input).await? == 0 => {
                 return Err(Failure::Socket(io::ErrorKind::UnexpectedEof.into()));
@@ -176,6 +194,21 @@ async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &[u8
             httparse::Status::Partial => {}
         }
     }
+}
+
+const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+/// What `Retry-After` asks for: seconds, or a date such as `Sun, 06 Nov 1994 08:49:37 GMT`. Source: RFC 9110, 10.2.3.
+fn retry_after(value: &[u8], now: Wall) -> Option<Duration> {
+    let text = std::str::from_utf8(value).ok()?.trim();
+    if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+        return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
+    }
+    let parts: Vec<&str> = text.split(' ').collect();
+    let [_, day, month, year, time, "GMT"] = parts[..] else { return None };
+    let month = MONTHS.iter().position(|name| *name == month)? + 1;
+    let at = stamp::parse(&format!("{year}-{month:02}-{day}T{time}.000Z"))?;
+    Some(at.since(now))
 }
 
 /// Whether an address is one of the whole internet's. Source: IANA's registries of special-purpose addresses.
@@ -222,11 +255,13 @@ fn is_public_v6(ip: Ipv6Addr) -> bool {
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
+    use std::time::Duration;
 
+    use grandstand_core::time::Wall;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
-    use super::{Failure, Letter, Poster, is_public, sign};
+    use super::{Failure, Letter, Poster, is_public, retry_after, sign};
     use crate::auth::door::Network;
     use crate::auth::fetch::Url;
 
@@ -344,6 +379,31 @@ mod tests {
         (outcome, server.await.unwrap())
     }
 
+    #[test]
+    fn a_receiver_says_when_to_come_back_in_seconds_or_by_a_date() {
+        // 1994-11-06T08:49:07Z
+        let now = Wall(784_111_747_000);
+        let asked = |text: &str| retry_after(text.as_bytes(), now).map(|asked| asked.as_secs());
+        assert_eq!(
+            (asked("120"), asked(" 0 "), asked("Sun, 06 Nov 1994 08:49:37 GMT")),
+            (Some(120), Some(0), Some(30))
+        );
+        assert_eq!(asked("Sun, 06 Nov 1994 08:00:00 GMT"), Some(0), "it has been");
+        for nothing in [
+            "",
+            "soon",
+            "-1",
+            "1.5",
+            "Sun, 06 Nox 1994 08:49:37 GMT",
+            "Sun, 99 Nov 1994 08:49:37 GMT",
+            "Sunday, 06-Nov-94 08:49:37 GMT",
+        ] {
+            assert_eq!(asked(nothing), None, "{nothing}");
+        }
+        assert_eq!(retry_after(b"\xff", now), None);
+        assert_eq!(asked("99999999999999999999"), Some(Duration::MAX.as_secs()));
+    }
+
     #[tokio::test]
     async fn a61_a_redirect_is_a_failure_and_of_an_answer_only_its_status_counts() {
         let (taken, request) = answered(b"HTTP/1.1 204 No Content\r\n\r\n").await;
@@ -354,6 +414,14 @@ mod tests {
         let (redirect, _) = answered(b"HTTP/1.1 307 Moved\r\nLocation: http://127.0.0.1/\r\n\r\n").await;
         assert!(matches!(redirect, Err(Failure::Status(307))));
         assert!(matches!(answered(b"HTTP/1.1 500 No\r\n\r\n").await.0, Err(Failure::Status(500))));
+        for (asks, seconds) in [("7", 7), ("99999999999999999999", u64::MAX)] {
+            let answer = format!("HTTP/1.1 429 Slow down\r\nRetry-After: {asks}\r\n\r\n").leak().as_bytes();
+            let failure = answered(answer).await.0.unwrap_err();
+            let Failure::Later { status: 429, again_after } = failure else { panic!("{failure}") };
+            assert_eq!(again_after.as_secs(), seconds);
+        }
+        let (redirect, _) = answered(b"HTTP/1.1 307 Moved\r\nRetry-After: 7\r\n\r\n").await;
+        assert!(matches!(redirect, Err(Failure::Status(307))), "only who is busy or away is waited for");
         assert!(matches!(answered(b"nonsense\r\n\r\n").await.0, Err(Failure::Answer)));
         assert!(matches!(answered(b"").await.0, Err(Failure::Socket(_))));
     }

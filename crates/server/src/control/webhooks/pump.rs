@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use super::files::{self, Disabled, Saved};
-use super::post::{Failure, Letter};
+use super::post::Failure;
 use super::{Book, Filter, Webhooks};
 use crate::auth::permit::{self, Permit};
 use crate::clock;
@@ -126,17 +126,8 @@ impl Webhooks {
                 match work {
                     Work::Send { track, item, .. } => {
                         let (kind, event) = (export::kind(&item).0, item.event_id().value());
-                        let old = live.receiver.old_secret.iter().filter(|old| wall.0 < old.until_ms);
-                        let letter = Letter {
-                            id: format!("evt_{event}"),
-                            at: wall.0 / 1_000,
-                            body: body(&item, permit::of_operators_book()),
-                            secrets: [&live.receiver.secret]
-                                .into_iter()
-                                .chain(old.map(|old| &old.secret))
-                                .cloned()
-                                .collect(),
-                        };
+                        let letter =
+                            live.letter(format!("evt_{event}"), body(&item, permit::of_operators_book()), wall);
                         let (post, url) = (self.post.clone(), live.url.clone());
                         // It ends with its answer, or in 15 s.
                         under_way.spawn(async move {
@@ -183,10 +174,14 @@ impl Webhooks {
                     tracing::warn!(%id, kind, event, %failure, "a receiver does not take what it is told");
                 }
                 let is_gone = matches!(failure, Failure::Status(GONE));
+                let asked = match failure {
+                    Failure::Later { again_after, .. } => Some(again_after),
+                    _ => None,
+                };
                 live.last_failure = Some((wall, failure.to_string()));
                 // What was out when it was disabled comes back after that.
                 let was_told = live.receiver.disabled.is_none();
-                match live.tracks.failed(&track, now, wall, rng) {
+                match live.tracks.failed(&track, now, wall, asked, rng) {
                     Failed::Dead if was_told => {
                         let why = format!("nothing was delivered for {} s", self.rules.give_up.as_secs());
                         live.receiver.disabled = Some(Disabled { at_ms: wall.0, why });
