@@ -4,6 +4,7 @@
 //! caller sees one sequence; `hello` events tell it where a connection began, and whether it was a resume.
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use grandstand_wire::sse;
@@ -11,9 +12,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::addresses::{Addresses, Told, is_elsewhere};
 use crate::event::Event;
-use crate::http::{Reply, read_head};
+use crate::http::read_head;
 use crate::retry::{End, Next, Retry};
-use crate::socket::{Open, SILENCE_MAX, Socket, Turn};
+use crate::socket::{Open, Socket, Turn, Waits, refused};
 use crate::{Endpoint, Fault, seeded, segment, tls};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,8 +29,11 @@ pub struct Feed {
     room: String,
     token: Option<String>,
     transport: Transport,
+    waits: Waits,
     cursor: Option<u64>,
     link: Option<Link>,
+    /// A stream that is being opened.
+    opening: Option<Opening>,
     queue: VecDeque<Event>,
     retry: Retry,
     ended: Option<End>,
@@ -53,6 +57,8 @@ pub enum Happening {
     },
 }
 
+type Opening = Pin<Box<dyn Future<Output = Result<Link, Fault>> + Send>>;
+
 enum Link {
     WebSocket(Box<Socket>),
     Sse(Box<Stream>),
@@ -64,6 +70,8 @@ struct Stream {
     body: Body,
     reader: sse::Reader,
     items: Vec<sse::Item>,
+    silence_max: Duration,
+    heard_at: tokio::time::Instant,
 }
 
 /// How the bytes of an event stream are wrapped.
@@ -90,8 +98,10 @@ impl Feed {
             room: room.to_owned(),
             token: token.map(str::to_owned),
             transport,
+            waits: Waits::default(),
             cursor,
             link: None,
+            opening: None,
             queue: VecDeque::new(),
             retry: Retry::new(seeded()),
             ended: None,
@@ -107,8 +117,21 @@ impl Feed {
 
     /// Where to go on from, before the first stream is opened; `None` is the head.
     pub fn go_on_from(&mut self, cursor: Option<u64>) {
-        assert!(self.link.is_none() && self.n_connections == 0, "a stream that is open goes on by itself");
+        assert!(
+            self.link.is_none() && self.opening.is_none() && self.n_connections == 0,
+            "a stream that is open goes on by itself"
+        );
         self.cursor = cursor;
+    }
+
+    /// Other waits than the usual ones, from the next stream on.
+    pub fn set_waits(&mut self, waits: Waits) {
+        self.waits = waits;
+    }
+
+    /// Another token, with which the next stream is opened: a room that needs one ends its stream when the token ends.
+    pub fn set_token(&mut self, token: Option<&str>) {
+        self.token = token.map(str::to_owned);
     }
 
     /// Everything up to here has been given out.
@@ -132,8 +155,8 @@ impl Feed {
         }
     }
 
-    /// The next event, or that the stream was cut: for whoever shows that it is. May be dropped at any await and called again; a wait that
-    /// has begun goes on. Errors: as of [`Feed::next`].
+    /// The next event, or that the stream was cut: for whoever shows that it is. May be dropped at any await and called again; a wait, an
+    /// opening and a silence that have begun go on. Errors: as of [`Feed::next`].
     pub async fn turn(&mut self) -> Result<Happening, Fault> {
         loop {
             if let Some(event) = self.queue.pop_front() {
@@ -165,7 +188,7 @@ impl Feed {
 
     async fn step(&mut self) -> Result<(), Fault> {
         let outcome = match &mut self.link {
-            None => match self.connect().await {
+            None => match self.opened().await {
                 Ok(link) => {
                     self.link = Some(link);
                     self.n_connections += 1;
@@ -211,41 +234,68 @@ impl Feed {
                 self.ended = Some(End::Broken);
                 Ok(())
             }
-            Err(Fault::Refused { status: 429 | 500.., .. }) => {
-                self.ended = Some(End::Broken);
+            Err(Fault::Refused { status: 429 | 500.., retry_after, spread, .. }) => {
+                self.ended = Some(End::Refused { retry_after, spread });
                 Ok(())
             }
             Err(fault) => Err(fault),
         }
     }
 
-    async fn connect(&self) -> Result<Link, Fault> {
-        let room = segment(&self.room);
-        let open = Open { token: self.token.as_deref(), last_event_id: self.cursor };
-        let mut unreached = None;
-        let all: Vec<&Endpoint> = match self.transport {
-            Transport::WebSocket => self.addresses.websocket(self.n_connections).collect(),
-            Transport::Sse => self.addresses.sse(self.n_connections).collect(),
-        };
-        for endpoint in all {
-            let opened = match self.transport {
-                Transport::WebSocket => {
-                    let socket = Socket::open(endpoint, &format!("/v1/rooms/{room}/stream"), &open).await;
-                    socket.map(|socket| Link::WebSocket(Box::new(socket)))
-                }
-                Transport::Sse => Stream::open(endpoint, &format!("/v1/rooms/{room}/sse"), &open).await.map(Link::Sse),
-            };
-            match opened {
-                Err(fault) if is_elsewhere(&fault) => unreached = Some(fault),
-                opened => return opened,
+    /// The stream that is being opened, or a new one.
+    async fn opened(&mut self) -> Result<Link, Fault> {
+        let opening = match &mut self.opening {
+            Some(opening) => opening,
+            none => {
+                let all: Vec<Endpoint> = match self.transport {
+                    Transport::WebSocket => self.addresses.websocket(self.n_connections).cloned().collect(),
+                    Transport::Sse => self.addresses.sse(self.n_connections).cloned().collect(),
+                };
+                let (room, token) = (segment(&self.room), self.token.clone());
+                none.insert(Box::pin(connect(all, self.transport, room, token, self.cursor, self.waits)))
             }
-        }
-        Err(unreached.expect("home is always tried"))
+        };
+        let opened = opening.await;
+        self.opening = None;
+        opened
     }
+}
+
+/// A stream at the first of these that can be reached.
+async fn connect(
+    all: Vec<Endpoint>,
+    transport: Transport,
+    room: String,
+    token: Option<String>,
+    cursor: Option<u64>,
+    waits: Waits,
+) -> Result<Link, Fault> {
+    let open = Open { token: token.as_deref(), last_event_id: cursor, waits };
+    let mut unreached = None;
+    for endpoint in &all {
+        let opened = match transport {
+            Transport::WebSocket => {
+                let socket = Socket::open(endpoint, &format!("/v1/rooms/{room}/stream"), &open).await;
+                socket.map(|socket| Link::WebSocket(Box::new(socket)))
+            }
+            Transport::Sse => Stream::open(endpoint, &format!("/v1/rooms/{room}/sse"), &open).await.map(Link::Sse),
+        };
+        match opened {
+            Err(fault) if is_elsewhere(&fault) => unreached = Some(fault),
+            opened => return opened,
+        }
+    }
+    Err(unreached.expect("home is always tried"))
 }
 
 impl Stream {
     async fn open(endpoint: &Endpoint, path: &str, open: &Open<'_>) -> Result<Box<Stream>, Fault> {
+        tokio::time::timeout(open.waits.opening, Stream::open_now(endpoint, path, open))
+            .await
+            .map_err(|_| Fault::Connection(std::io::ErrorKind::TimedOut.into()))?
+    }
+
+    async fn open_now(endpoint: &Endpoint, path: &str, open: &Open<'_>) -> Result<Box<Stream>, Fault> {
         let mut head =
             format!("GET {path} HTTP/1.1\r\nHost: {}\r\nAccept: text/event-stream\r\n", endpoint.authority());
         if let Some(token) = open.token {
@@ -267,23 +317,23 @@ impl Stream {
                 return Err(Fault::Connection(std::io::ErrorKind::UnexpectedEof.into()));
             }
         };
-        input.drain(..used);
         if status != 200 {
-            let reply = Reply { status, headers, body: input };
-            return Err(reply
-                .success()
-                .err()
-                .unwrap_or_else(|| Fault::Protocol(format!("{status} where 200 was due"))));
+            return Err(refused(stream, input, status, &headers, used).await);
         }
+        input.drain(..used);
         let chunked = headers.iter().any(|(n, v)| n == "transfer-encoding" && v.eq_ignore_ascii_case("chunked"));
         let body = if chunked { Body::Chunked(0) } else { Body::Plain };
-        Ok(Box::new(Stream { stream, input, body, reader: sse::Reader::new(EVENT_BYTES_MAX), items: Vec::new() }))
+        let reader = sse::Reader::new(EVENT_BYTES_MAX);
+        let (silence_max, heard_at) = (open.waits.silence, tokio::time::Instant::now());
+        Ok(Box::new(Stream { stream, input, body, reader, items: Vec::new(), silence_max, heard_at }))
     }
 
     async fn turn(&mut self) -> Result<Vec<Event>, Fault> {
         let broken = |kind: std::io::ErrorKind| Fault::Connection(kind.into());
         if self.input.is_empty() || !self.unwrap()? {
-            let read = tokio::time::timeout(SILENCE_MAX, self.stream.read_buf(&mut self.input)).await;
+            let silent_until = self.heard_at + self.silence_max;
+            let read = tokio::time::timeout_at(silent_until, self.stream.read_buf(&mut self.input)).await;
+            self.heard_at = tokio::time::Instant::now();
             if read.map_err(|_| broken(std::io::ErrorKind::TimedOut))?? == 0 {
                 return Err(broken(std::io::ErrorKind::UnexpectedEof));
             }

@@ -56,7 +56,8 @@ impl Reply {
         let member = |name: &str| told.as_ref()?.get(name)?.as_str().map(str::to_owned);
         let message = ["detail", "message", "title", "code"].iter().find_map(|n| member(n));
         let message = message.unwrap_or_else(|| String::from_utf8_lossy(&self.body).trim().to_owned());
-        Fault::Refused { status: self.status, message }
+        let spread = told.as_ref().and_then(|body| body.get("spread_ms")?.as_u64()).map(Duration::from_millis);
+        Fault::Refused { status: self.status, message, retry_after: self.retry_after(), spread }
     }
 }
 

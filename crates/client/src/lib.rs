@@ -104,6 +104,7 @@ pub mod socket;
 pub mod tls;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::ClientConfig;
 use tokio::net::TcpStream;
@@ -135,13 +136,16 @@ pub enum Fault {
     Connection(#[from] std::io::Error),
     #[error("the server broke the protocol: {0}")]
     Protocol(String),
-    /// The server said no, and no retry will change it.
+    /// The server said no. With 429 and 5xx it may say yes later: after `retry_after`, where it says so, and a draw from `spread`.
     #[error("refused with {status}: {message}")]
-    Refused { status: u16, message: String },
+    Refused { status: u16, message: String, retry_after: Option<Duration>, spread: Option<Duration> },
     /// The stream was closed with a code of the 40xx range.
     #[error("the stream ended with {code}: {reason}")]
     Closed { code: u16, reason: String },
 }
+
+/// Opening a connection takes at most this, and so does opening a stream on it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
 
 impl Endpoint {
     /// Reads `http://HOST[:PORT]`, `https://HOST[:PORT]` (the system's authorities are believed), or `HOST:PORT` alone.
@@ -201,6 +205,10 @@ impl Endpoint {
     }
 
     pub(crate) async fn connect(&self) -> Result<Stream, std::io::Error> {
+        tokio::time::timeout(PATIENCE, self.connect_now()).await.map_err(|_| std::io::ErrorKind::TimedOut)?
+    }
+
+    async fn connect_now(&self) -> Result<Stream, std::io::Error> {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
         stream.set_nodelay(true)?;
         match &self.tls {

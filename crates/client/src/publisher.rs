@@ -162,7 +162,10 @@ impl Task {
                         Err(end) => end,
                     }
                 }
-                Err(Fault::Connection(_) | Fault::Refused { status: 429 | 500.., .. }) => End::Broken,
+                Err(Fault::Connection(_)) => End::Broken,
+                Err(Fault::Refused { status: 429 | 500.., retry_after, spread, .. }) => {
+                    End::Refused { retry_after, spread }
+                }
                 Err(fault) => break Err(fault),
             };
             match self.retry.after(end, Instant::now()) {
@@ -181,7 +184,7 @@ impl Task {
     }
 
     async fn connect(&self) -> Result<Socket, Fault> {
-        let open = Open { token: Some(&self.token), last_event_id: None };
+        let open = Open { token: Some(&self.token), ..Open::default() };
         let mut unreached = None;
         for endpoint in self.addresses.websocket(self.tally.connections) {
             match Socket::open(endpoint, &self.path, &open).await {

@@ -1,7 +1,7 @@
 //! What a client does when a stream ends: the hundreds digit of the close code decides.
 //!
 //! 40xx: stop. 41xx: wait what the server said plus a draw from its spread. 42xx: resume at once, but a second time within
-//! ten seconds is treated as 41xx. A connection that just broke: doubling waits with full jitter.
+//! ten seconds is treated as 41xx. A refusal by 429 or 5xx: as 41xx. A connection that just broke: doubling waits with full jitter.
 //! Source: docs/protocol.md, close codes.
 
 use std::time::{Duration, Instant};
@@ -11,6 +11,8 @@ use grandstand_core::rng::Rng;
 /// Waits of a client that was told none.
 const WAIT_MIN: Duration = Duration::from_millis(250);
 const WAIT_MAX: Duration = Duration::from_secs(10);
+/// A server's word for a wait, or for its spread, counts up to this.
+const TOLD_MAX: Duration = Duration::from_secs(3_600);
 /// A second 42xx within this waits.
 const AGAIN: Duration = Duration::from_secs(10);
 
@@ -19,6 +21,8 @@ const AGAIN: Duration = Duration::from_secs(10);
 pub enum End {
     /// A `close` event or close frame; the waits are the server's.
     Code { code: u16, reason: String, retry_after: Option<Duration>, spread: Option<Duration> },
+    /// It was refused before it began, by 429 or 5xx; the waits are the server's.
+    Refused { retry_after: Option<Duration>, spread: Option<Duration> },
     /// The connection broke or could not be made.
     Broken,
 }
@@ -54,10 +58,10 @@ impl Retry {
                 self.at_once = Some(now);
                 Next::Wait(Duration::ZERO)
             }
-            End::Code { retry_after: Some(wait), spread, .. } => {
-                Next::Wait(wait + self.draw(spread.unwrap_or_default()))
+            End::Code { retry_after: Some(wait), spread, .. } | End::Refused { retry_after: Some(wait), spread } => {
+                Next::Wait(wait.min(TOLD_MAX) + self.draw(spread.unwrap_or_default().min(TOLD_MAX)))
             }
-            End::Code { .. } | End::Broken => {
+            End::Code { .. } | End::Refused { .. } | End::Broken => {
                 let span = (WAIT_MIN * 2u32.saturating_pow(self.broken)).min(WAIT_MAX);
                 self.broken = (self.broken + 1).min(16);
                 Next::Wait(WAIT_MIN / 2 + self.draw(span))
@@ -97,6 +101,22 @@ mod tests {
             let Next::Wait(wait) = retry.after(code(4112, 500, 1_000), Instant::now()) else { panic!("waits") };
             assert!((500..=1_500).contains(&wait.as_millis()), "{wait:?}");
         }
+    }
+
+    #[test]
+    fn a_refusal_is_waited_out_as_long_as_it_says_and_an_hour_at_most() {
+        let mut retry = Retry::new(Rng::new(1));
+        let refused = |wait: u64, spread: u64| {
+            let ms = |n| Some(Duration::from_millis(n));
+            End::Refused { retry_after: ms(wait), spread: ms(spread) }
+        };
+        let Next::Wait(wait) = retry.after(refused(3_000, 500), Instant::now()) else { panic!("waits") };
+        assert!((3_000..=3_500).contains(&wait.as_millis()), "{wait:?}");
+        let Next::Wait(wait) = retry.after(refused(u64::MAX, u64::MAX), Instant::now()) else { panic!("waits") };
+        assert!((3_600..=7_200).contains(&wait.as_secs()), "{wait:?}");
+        let untold = End::Refused { retry_after: None, spread: None };
+        let Next::Wait(wait) = retry.after(untold, Instant::now()) else { panic!("waits") };
+        assert!(wait < Duration::from_millis(400), "{wait:?}");
     }
 
     #[test]

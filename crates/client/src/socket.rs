@@ -11,21 +11,34 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf};
 
 use crate::http::{Reply, read_head};
 use crate::tls::Stream;
-use crate::{Endpoint, Fault, seeded};
+use crate::{Endpoint, Fault, PATIENCE, seeded};
 
 /// What a server may send in one frame: a catch-up page of events is the largest.
 pub const FROM_SERVER: Limits =
     Limits { message_bytes: 16 << 20, fragments: 1024, assembly: Duration::from_secs(60), deflate: false };
-/// Opening a stream takes at most this.
-const PATIENCE: Duration = Duration::from_secs(15);
-/// The server pings every 20 to 25 s: a stream silent for twice that is dead.
-pub const SILENCE_MAX: Duration = Duration::from_secs(55);
+
+/// When a server that says nothing is taken for gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Waits {
+    /// From connecting to the answer that opens a stream.
+    pub opening: Duration,
+    /// On a stream that is open.
+    pub silence: Duration,
+}
+
+impl Default for Waits {
+    fn default() -> Waits {
+        // The server pings every 20 to 25 s: a stream silent for twice that is dead.
+        Waits { opening: PATIENCE, silence: Duration::from_secs(55) }
+    }
+}
 
 /// What a stream is opened with.
 #[derive(Clone, Debug, Default)]
 pub struct Open<'a> {
     pub token: Option<&'a str>,
     pub last_event_id: Option<u64>,
+    pub waits: Waits,
 }
 
 pub struct Socket {
@@ -39,6 +52,8 @@ pub struct Socket {
     flushed: bool,
     rng: Rng,
     start: Instant,
+    silence_max: Duration,
+    heard_at: tokio::time::Instant,
 }
 
 /// What [`Socket::turn`] came back with.
@@ -54,7 +69,7 @@ pub enum Turn {
 impl Socket {
     /// Errors: [`Fault::Refused`] for an answer other than 101.
     pub async fn open(endpoint: &Endpoint, path: &str, open: &Open<'_>) -> Result<Socket, Fault> {
-        tokio::time::timeout(PATIENCE, Socket::open_now(endpoint, path, open))
+        tokio::time::timeout(open.waits.opening, Socket::open_now(endpoint, path, open))
             .await
             .map_err(|_| Fault::Connection(std::io::ErrorKind::TimedOut.into()))?
     }
@@ -84,7 +99,9 @@ impl Socket {
         }
         let (read, write) = tokio::io::split(stream);
         let reader = FrameReader::new();
-        Ok(Socket { read, write, reader, input, used, out: Vec::new(), flushed: true, rng, start: Instant::now() })
+        let (start, heard_at) = (Instant::now(), tokio::time::Instant::now());
+        let (out, silence_max) = (Vec::new(), open.waits.silence);
+        Ok(Socket { read, write, reader, input, used, out, flushed: true, rng, start, silence_max, heard_at })
     }
 
     /// Queues one text frame; it leaves with the next [`Socket::turn`].
@@ -106,9 +123,9 @@ impl Socket {
         ws::write_masked_frame(opcode, true, body, mask, &mut self.out);
     }
 
-    /// Reads and writes until something is worth telling. May be dropped at any await and called again.
+    /// Reads and writes until something is worth telling. May be dropped at any await and called again; a silence goes on.
     ///
-    /// Errors: a broken connection or protocol; a silence of [`SILENCE_MAX`] is a broken connection.
+    /// Errors: a broken connection or protocol; a silence of [`Waits::silence`] is a broken connection.
     pub async fn turn(&mut self) -> Result<Turn, Fault> {
         loop {
             let now = Mono(self.start.elapsed().as_micros() as u64);
@@ -133,7 +150,8 @@ impl Socket {
                 None => {}
             }
             tokio::select! {
-                read = tokio::time::timeout(SILENCE_MAX, self.read.read_buf(&mut self.input)) => {
+                read = tokio::time::timeout_at(self.heard_at + self.silence_max, self.read.read_buf(&mut self.input)) => {
+                    self.heard_at = tokio::time::Instant::now();
                     match read {
                         Err(_) => return Err(Fault::Connection(std::io::ErrorKind::TimedOut.into())),
                         Ok(Ok(0)) => return Ok(Turn::Closed(None, "the connection ended".to_owned())),
@@ -172,7 +190,8 @@ fn upgrade(endpoint: &Endpoint, path: &str, open: &Open<'_>, key: &str) -> Strin
     head
 }
 
-async fn refused(
+/// What an answer in place of a stream says, its body read to the end.
+pub(crate) async fn refused(
     mut stream: Stream,
     mut input: Vec<u8>,
     status: u16,
@@ -184,7 +203,7 @@ async fn refused(
     while input.len() < want && stream.read_buf(&mut input).await.is_ok_and(|n| n > 0) {}
     let body = input.split_off(used);
     match status {
-        200..300 => Fault::Protocol(format!("{status} where 101 was due")),
+        200..300 => Fault::Protocol(format!("{status} where a stream was due")),
         _ => Reply { status, headers: headers.to_vec(), body }.refusal(),
     }
 }

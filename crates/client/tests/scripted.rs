@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use grandstand_client::Endpoint;
+use grandstand_client::event::Event;
 use grandstand_client::feed::{Feed, Happening, Transport};
 use grandstand_client::publisher::{Comment, Outcome, Publisher};
+use grandstand_client::socket::Waits;
 use grandstand_core::time::Mono;
 use grandstand_wire::ws::{FrameReader, Incoming, Limits, Opcode, Side, accept_key, close_body, write_frame};
 use serde_json::{Value, json};
@@ -312,5 +314,131 @@ async fn a_wait_that_has_begun_goes_on_when_its_turn_is_dropped() {
     });
     assert_eq!(found.await.expect("the wait ends").members.event_id, Some(11));
     assert_eq!(cuts, 1);
+    server.await.unwrap();
+}
+
+/// Asks again and again, as whoever shows a clock beside the room does.
+async fn asked_in_turns(feed: &mut Feed) -> Event {
+    loop {
+        match tokio::time::timeout(Duration::from_millis(20), feed.turn()).await {
+            Ok(Ok(Happening::Event(event))) => return event,
+            Ok(Ok(Happening::Cut { .. })) | Err(_) => {}
+            Ok(Err(fault)) => panic!("{fault}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_takes_its_time_to_open_is_opened_though_its_turns_are_dropped() {
+    for transport in [Transport::WebSocket, Transport::Sse] {
+        let (listener, endpoint) = listener().await;
+        let mut feed = Feed::new(&endpoint, "r", None, transport, None);
+        for _ in 0..5 {
+            let turn = tokio::time::timeout(Duration::from_millis(20), feed.turn()).await;
+            assert!(turn.is_err(), "nobody has answered: {turn:?}");
+        }
+        let server = tokio::spawn(async move {
+            if transport == Transport::WebSocket {
+                let mut peer = Peer::upgrade(&listener).await;
+                peer.say(json!({"type": "comment", "event_id": 11})).await;
+                return peer;
+            }
+            let mut peer = Peer::accept(&listener).await;
+            let plain = "HTTP/1.1 200 OK\r\n\r\ndata: {\"type\":\"comment\",\"event_id\":11}\n\n";
+            peer.stream.write_all(plain.as_bytes()).await.unwrap();
+            peer
+        });
+        // It is the first connection that is answered: whoever hung up would wait for another in vain.
+        let event = tokio::time::timeout(Duration::from_secs(20), asked_in_turns(&mut feed)).await.expect("it opens");
+        assert_eq!(event.members.event_id, Some(11));
+        server.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_falls_silent_is_cut_though_its_turns_are_dropped() {
+    for transport in [Transport::WebSocket, Transport::Sse] {
+        let (listener, endpoint) = listener().await;
+        let mut feed = Feed::new(&endpoint, "r", None, transport, None);
+        feed.set_waits(Waits { silence: Duration::from_secs(1), ..Waits::default() });
+        let server = tokio::spawn(async move {
+            let mut peer = match transport {
+                Transport::WebSocket => Peer::upgrade(&listener).await,
+                Transport::Sse => Peer::accept(&listener).await,
+            };
+            let event = json!({"type": "hello", "cursor": 10});
+            match transport {
+                Transport::WebSocket => peer.say(event).await,
+                Transport::Sse => {
+                    let answer = format!("HTTP/1.1 200 OK\r\n\r\ndata: {event}\n\n");
+                    peer.stream.write_all(answer.as_bytes()).await.unwrap();
+                }
+            }
+            (peer, listener)
+        });
+        asked_in_turns(&mut feed).await;
+        let _open = server.await.unwrap();
+        let cut = async {
+            loop {
+                match tokio::time::timeout(Duration::from_millis(20), feed.turn()).await {
+                    Ok(Ok(Happening::Cut { .. })) => return,
+                    Ok(other) => panic!("{other:?}"),
+                    Err(_) => {}
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), cut).await.expect("who is silent is not believed");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_accepts_and_says_nothing_is_given_up() {
+    let (listener, endpoint) = listener().await;
+    for transport in [Transport::WebSocket, Transport::Sse] {
+        let mut feed = Feed::new(&endpoint, "r", None, transport, None);
+        feed.set_waits(Waits { opening: Duration::from_millis(100), ..Waits::default() });
+        let cut = tokio::time::timeout(Duration::from_secs(20), feed.turn()).await.expect("it is given up");
+        assert!(matches!(cut, Ok(Happening::Cut { .. })), "{cut:?}");
+    }
+    drop(listener);
+}
+
+#[tokio::test]
+async fn a_refusal_of_a_stream_is_waited_out_as_long_as_it_says() {
+    for transport in [Transport::WebSocket, Transport::Sse] {
+        let (listener, endpoint) = listener().await;
+        let server = tokio::spawn(async move {
+            let mut peer = Peer::accept(&listener).await;
+            let body = json!({"code": "overloaded", "retry_after_ms": 7_000, "spread_ms": 500}).to_string();
+            let head = format!("HTTP/1.1 503 Busy\r\nContent-Length: {}\r\n\r\n", body.len());
+            // The body comes by itself.
+            peer.stream.write_all(head.as_bytes()).await.unwrap();
+            tokio::task::yield_now().await;
+            peer.stream.write_all(body.as_bytes()).await.unwrap();
+        });
+        let mut feed = Feed::new(&endpoint, "r", None, transport, None);
+        let Happening::Cut { wait, .. } = feed.turn().await.unwrap() else { panic!("it was refused") };
+        assert!((7_000..=7_500).contains(&wait.as_millis()), "{transport:?}: {wait:?}");
+        server.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_newer_token_is_shown_when_the_stream_is_opened_again() {
+    let (listener, endpoint) = listener().await;
+    let server = tokio::spawn(async move {
+        let mut first = Peer::upgrade(&listener).await;
+        assert_eq!(first.header("authorization"), Some("Bearer old"));
+        first.say(json!({"type": "close", "code": 4101, "reason": "bad_token", "retry_after_ms": 1})).await;
+        first.close(4101).await;
+        let mut second = Peer::upgrade(&listener).await;
+        assert_eq!(second.header("authorization"), Some("Bearer new"));
+        second.say(json!({"type": "comment", "event_id": 11})).await;
+        second
+    });
+    let mut feed = Feed::new(&endpoint, "r", Some("old"), Transport::WebSocket, None);
+    while !matches!(feed.turn().await.unwrap(), Happening::Cut { .. }) {}
+    feed.set_token(Some("new"));
+    assert_eq!(feed.next().await.unwrap().members.event_id, Some(11));
     server.await.unwrap();
 }

@@ -133,7 +133,14 @@ fn an_archive_holds_what_anybody_may_still_be_shown_and_nobodys_name() {
     );
     assert_eq!(of_xml(&part.body), rows[1..2], "from is in it, to is not, and offsets are from the start");
 
-    // Held until somebody decides, and then shown or not.
+    // Who was erased is nobody's any more.
+    assert_eq!(say("leaving", "l1", "said by somebody who leaves").status, 200);
+    let why = json!({"justification": "a request of the person"});
+    let erased = server.http().call("DELETE", "/admin/users/leaving", Some(&chief), Some(&why)).expect("an answer");
+    assert_eq!(erased.status, 202, "{:?}", erased.json);
+    let after = archive(&server, &token, &format!("format=bilibili&start={start}"));
+    assert_eq!(of_xml(&after.body), rows, "what an erased user said is in no archive");
+
     server.put_room("derby", &chief, json!({"blackout_regions": ["GB"]}));
     let refused = archive(&server, &token, &format!("format=bilibili&start={start}"));
     assert_eq!((refused.status, refused.json["code"].as_str()), (451, Some("blackout")), "a file knows no region");
