@@ -324,6 +324,7 @@ const tests = {
 Object.assign(tests, require('./answers.cjs')({ open, check, live, say, shows, screens, token }));
 Object.assign(tests, require('./console.cjs')({ open, check, live, shows, screens, token }));
 Object.assign(tests, require('./moderation.cjs')({ open, check, live, shows, screens, token, alone }));
+Object.assign(tests, require('./doors.cjs')({ open, check, serve, stop, token, freePorts }));
 Object.assign(tests, require('./sdk.cjs')({ open, check, screens, token }));
 Object.assign(tests, require('./tokens.cjs')({ open, check, live, token, alone }));
 Object.assign(tests, require('./scores.cjs')({ open, check, live, screens, token, alone }));
