@@ -436,6 +436,37 @@ fn the_id_that_a_comment_was_held_under_takes_back_what_is_shown_of_it() {
 }
 
 #[test]
+fn what_is_shown_of_a_held_comment_ends_its_wait_though_the_end_was_torn_off() {
+    let mut stand = Stand::holding(Policy::PreModerate);
+    let ids = ["k1", "k2", "k3", "k4"].map(|key| stand.hold("u", key));
+    let mut shown = Vec::new();
+    for id in ids {
+        // Of the batch the comment was written, and its end was not.
+        stand.decide(id, true);
+        assert!(matches!(stand.log.pop().expect("the end of its wait").body, Body::HeldEnd(_)));
+        shown.push(stand.log.last().expect("what is shown").event_id());
+        stand.kill();
+    }
+    assert_eq!(stand.owner.held(&room(), stand.now, stand.wall()), Some(Vec::new()), "nothing is left to decide");
+    assert_eq!(stand.decide(ids[0], true), Answer::Done { event_id: Some(shown[0]) }, "it is shown once");
+    assert!(matches!(stand.decide(ids[1], false), Answer::Done { event_id: Some(_) }), "it is shown already");
+    let retract = Command::Retract { room: room(), target: RetractTarget::Event(ids[2]), reason: "".into() };
+    stand.ask(retract);
+    assert_eq!(stand.retracted(), [RetractTarget::Event(shown[2])], "viewers know it by the id it is shown under");
+    stand.pass(Duration::from_secs(3_600));
+    stand.commit();
+    let ends = stand.bodies().into_iter().filter_map(|body| match body {
+        Body::HeldEnd(end) => Some((end.held, end.end)),
+        _ => None,
+    });
+    let ends: BTreeMap<EventId, End> = ends.collect();
+    let approved = ids.into_iter().zip(shown).map(|(id, shown)| (id, End::Approved(shown)));
+    assert_eq!(ends, approved.collect(), "one row for each");
+    assert_eq!(stand.n(|body| matches!(body, Body::HeldEnd(_))), 4);
+    assert_eq!(stand.n(|body| matches!(body, Body::Comment(_))), 4);
+}
+
+#[test]
 fn a_full_queue_sends_authors_away_and_their_keys_stay_free() {
     let mut stand = Stand::holding(Policy::PreModerate);
     for n in 0..HELD_MAX {

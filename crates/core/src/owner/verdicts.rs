@@ -269,6 +269,10 @@ impl Owner {
         let (Body::Held(body), Some(user)) = (&record.body, &record.user) else {
             unreachable!("a view holds held comments of users")
         };
+        if let Some(shown) = view.approved.get(&held).copied() {
+            self.log_end(draft, at, &record, End::Approved(shown));
+            return Ok(Answer::Done { event_id: Some(shown) });
+        }
         if !approve {
             return Ok(Answer::Done { event_id: Some(self.log_end(draft, at, &record, End::Denied)) });
         }
@@ -305,9 +309,12 @@ impl Owner {
         }
     }
 
+    /// The end of a wait. What is shown already was approved, whatever is said of it later: a torn batch may end with the comment.
     fn log_end(&self, draft: &mut Draft, at: usize, held: &Record, end: End) -> EventId {
         let Body::Held(body) = &held.body else { unreachable!("a view holds held comments") };
         let (held_id, client_msg_id) = (held.event_id(), body.client_msg_id.clone());
+        let shown = self.drafted(draft, at).and_then(|view| view.approved.get(&held_id).copied());
+        let end = shown.map_or(end, End::Approved);
         let record = self.push_private(draft, at, |r| {
             r.user = held.user.clone();
             r.body = Body::HeldEnd(HeldEnd { held: held_id, client_msg_id, end });
@@ -398,8 +405,8 @@ impl Owner {
     }
 }
 
-/// Whether a held comment is to be shown to nobody any more: it was taken back, or its author was banned since.
+/// Whether there is nothing to decide about a held comment: it was taken back, its author was banned since, or it is shown.
 fn is_dead(view: &RoomView, held: &Record, is_banned: impl Fn(&UserId) -> bool) -> bool {
-    let user = held.user.as_ref();
-    view.retracted.holds(held.event_id(), held.ts, user) || user.is_some_and(is_banned)
+    let (id, user) = (held.event_id(), held.user.as_ref());
+    view.approved.contains_key(&id) || view.retracted.holds(id, held.ts, user) || user.is_some_and(is_banned)
 }

@@ -255,6 +255,10 @@ impl RoomView {
                         self.recent.pop_front();
                     }
                 }
+                // The end of its wait stands behind it and may be missing.
+                if let Some(held) = record.held_id() {
+                    self.approve(held, id);
+                }
             }
             Body::Score(score) => Arc::make_mut(self.scores.entry(score.match_id.clone()).or_default()).apply(record),
             Body::Feed(feed) => {
@@ -291,14 +295,18 @@ impl RoomView {
             Body::HeldEnd(end) => {
                 Arc::make_mut(&mut self.held).remove(&end.held);
                 if let End::Approved(event_id) = end.end {
-                    let approved = Arc::make_mut(&mut self.approved);
-                    approved.insert(end.held, event_id);
-                    if approved.len() > APPROVED_MAX {
-                        approved.pop_first();
-                    }
+                    self.approve(end.held, event_id);
                 }
             }
             Body::Revoke(..) | Body::RevokeEnd(_) | Body::Outage(_) | Body::EraseUser(_) => {}
+        }
+    }
+
+    fn approve(&mut self, held: EventId, shown: EventId) {
+        let approved = Arc::make_mut(&mut self.approved);
+        approved.insert(held, shown);
+        if approved.len() > APPROVED_MAX {
+            approved.pop_first();
         }
     }
 
