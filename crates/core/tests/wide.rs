@@ -344,6 +344,21 @@ fn a_winner_whose_author_was_banned_or_who_was_taken_back_meanwhile_is_not_shown
 }
 
 #[test]
+fn what_waited_when_its_author_was_purged_is_not_shown_by_the_next_owner_either() {
+    let mut stand = Stand::wide(8);
+    let raw_id = stand.raw("ann", "k", "one");
+    stand.pass(Duration::from_millis(10));
+    // It was said before the time that is purged, and would be shown after it.
+    let ban = Ban { user: user("ann"), until: None, reason: "rude".into(), shadow: false };
+    stand.ask(Command::Ban { room: room(), ban, purge: Some(Duration::from_millis(1)) });
+    let mut stand = stand.crash(8);
+    stand.ask(Command::Unban { room: room(), user: user("ann") });
+    stand.pass(WINDOW);
+    assert_eq!(stand.texts(), [""; 0]);
+    assert_eq!(stand.fate(raw_id), Some(Fate::NotShown));
+}
+
+#[test]
 fn a_shadow_banned_user_in_a_wide_room_is_drawn_for_itself_alone_and_takes_nobodys_place() {
     let mut stand = Stand::wide(1);
     stand.ask(ban("eve", true));

@@ -122,7 +122,7 @@ impl Owner {
     fn seal_apart(&mut self, draft: &mut Draft, at: usize, raw: Arc<Record>) {
         let view = self.view_in(draft, at);
         let (Some(view), Some(user), Body::Comment(comment)) = (view, &raw.user, &raw.body) else { return };
-        let retracted = view.retracted.holds(raw.event_id(), raw.ts, Some(user));
+        let retracted = view.retracted.holds(raw.event_id(), draft.ts, Some(user));
         let policy = view.settings.moderation_policy;
         if retracted
             || policy.judges_first()

@@ -611,7 +611,8 @@ impl Owner {
         let Some(view) = self.view_in(draft, at) else { return false };
         let author = standing.winner.candidate.author();
         if ((self.is_banned_in(draft, at, author) || self.is_shadowed_in(draft, at, author)) && !planted(62))
-            || (view.retracted.holds(raw.event_id(), raw.ts, Some(author)) && !planted(63))
+            // A purge reaches by the time at which viewers are shown it.
+            || (view.retracted.holds(raw.event_id(), draft.ts, Some(author)) && !planted(63))
             || may_comment(&view.settings).is_err()
         {
             return false;
