@@ -105,6 +105,7 @@ pub fn check(
         site::check(&log.valid, *head, site, &mut found);
     }
     check_likes(&log, history, finals, &mut found, &mut weight);
+    check_last_words(&log, history, finals, &mut found);
     let tops = tops_at(&log, Position::new((1 << 53) - 1).expect("below the limit"));
     for (room, shot) in finals {
         check_snapshot(&log, shot, &mut found);
@@ -542,6 +543,48 @@ fn check_viewers(log: &Log<'_>, history: &[Line], found: &mut Violations, weight
     }
 }
 
+/// The highest revision that anybody was told is taken is what stands of its event, in the log and where nobody chooses between
+/// providers in what the room shows.
+fn check_last_words(log: &Log<'_>, history: &[Line], finals: &BTreeMap<RoomId, Arc<Snapshot>>, found: &mut Violations) {
+    type Event<'a> = (&'a RoomId, &'a Key, &'a Key);
+    let mut last: BTreeMap<Event<'_>, (Revision, u32)> = BTreeMap::new();
+    for line in history {
+        if let Seen::Acked { wish: Wish::Score { room, match_id, event, revision, home }, .. } = &line.seen {
+            let word = last.entry((room, match_id, event)).or_insert((*revision, *home));
+            *word = (*word).max((*revision, *home));
+        }
+    }
+    let mut logged: BTreeMap<Event<'_>, (Revision, u32)> = BTreeMap::new();
+    let mut chosen: BTreeSet<&RoomId> = BTreeSet::new();
+    for record in &log.valid {
+        let Some(room) = &record.room else { continue };
+        match &record.body {
+            Body::Score(score) if score.shown.as_ref().is_none_or(|shown| !shown.again) => {
+                let word = logged.entry((room, &score.match_id, &score.event)).or_insert((score.revision, score.home));
+                *word = (*word).max((score.revision, score.home));
+            }
+            Body::Feed(_) => drop(chosen.insert(room)),
+            _ => {}
+        }
+    }
+    for ((room, match_id, event), word) in &last {
+        // What was written and never answered may be above it.
+        if logged.get(&(*room, *match_id, *event)).is_none_or(|known| known < word) {
+            found.push(format!("I-01: {event} of {match_id} was taken as {word:?}, and {room} knows less of it"));
+        }
+        if chosen.contains(room) || !finals.contains_key(*room) {
+            continue;
+        }
+        let mut tops = finals[*room].tops.iter().filter_map(|top| match &top.body {
+            Body::Score(score) if score.match_id == **match_id && score.event == **event => Some(score),
+            _ => None,
+        });
+        if tops.next().is_none_or(|top| (top.revision, top.home) < *word) {
+            found.push(format!("I-13: {room} does not end with {event} of {match_id} as {word:?}, which was taken"));
+        }
+    }
+}
+
 /// Totals never fall, are never more than was taken at the doors, and in the end are all of it but what died with a gateway.
 fn check_likes(
     log: &Log<'_>,
@@ -734,7 +777,7 @@ fn account(log: &Log<'_>, taken: &Taken, client: ClientIdx, session: &Session, f
         let within = |stretches: &[(Position, Position)]| stretches.iter().any(|(from, to)| at > *from && at <= *to);
         let jumped = within(&session.jumped);
         let cut = record.lane() == Some(Lane::Comment) && within(&session.cut);
-        let is_taken = is_taken(log, taken, record);
+        let is_taken = is_taken(taken, record);
         let told = session.told.iter().position(|(skip, _)| skip.from <= id && id <= skip.to);
         if let Some(lot) = process::lot(record).filter(|_| jumped || cut || is_taken || told.is_some()) {
             left_out.insert(lot.window);
@@ -772,15 +815,13 @@ fn account(log: &Log<'_>, taken: &Taken, client: ClientIdx, session: &Session, f
 }
 
 /// Whether a shown comment was taken back.
-fn is_taken(log: &Log<'_>, taken: &TakenBack, comment: &Record) -> bool {
+fn is_taken(taken: &TakenBack, comment: &Record) -> bool {
     let id = comment.event_id();
-    let said = comment.source.as_ref().map_or(id, |source| source.id);
-    // What was held was said when it was held: a purge between that and its approval did not reach back to it.
-    let held = comment.held_id().and_then(|held| log.by_id.get(&held));
-    let is_taken = |user: &UserId| match held {
-        Some(held) => taken.events.contains(&id) || taken.holds(held, said, user),
-        None => taken.holds(comment, said, user),
-    };
+    // What was held is taken back by what comes after its approval, and by the time it is shown at: what came between was held
+    // against it then.
+    let said = comment.raw_id().unwrap_or(id);
+    let is_held_id = comment.held_id().is_some_and(|held| taken.events.contains(&held));
+    let is_taken = |user: &UserId| is_held_id || taken.holds(comment, said, user);
     matches!(comment.body, Body::Comment(_)) && comment.user.as_ref().is_some_and(is_taken)
 }
 
@@ -827,7 +868,7 @@ fn check_snapshot(log: &Log<'_>, shot: &Snapshot, found: &mut Violations) {
     }
     for comment in &shot.recent {
         let id = comment.event_id();
-        if is_taken(log, &taken, comment) {
+        if is_taken(&taken, comment) {
             found.push(format!("I-11: a snapshot shows {id:?}, which was retracted"));
         }
         if !log.by_id.get(&id).is_some_and(|record| ***record == **comment) {

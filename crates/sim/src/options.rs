@@ -60,10 +60,12 @@ pub enum Fault {
     Rules,
     /// A gateway's walks are late and its processors full, and an operator may order a lower cap.
     Overload,
+    /// Providers correct themselves, faster than they are answered.
+    Storm,
 }
 
 impl Fault {
-    pub const ALL: [(Fault, &'static str); 30] = [
+    pub const ALL: [(Fault, &'static str); 31] = [
         (Fault::Crash, "crash"),
         (Fault::CrashBeforeWrite, "crash-before-write"),
         (Fault::CrashAfterWrite, "crash-after-write"),
@@ -94,6 +96,7 @@ impl Fault {
         (Fault::FlagVerdict, "flag-verdict"),
         (Fault::Rules, "rules"),
         (Fault::Overload, "overload"),
+        (Fault::Storm, "storm"),
     ];
 
     pub fn name(self) -> &'static str {
@@ -125,9 +128,11 @@ impl Fault {
             Fault::Flip => 100,
             Fault::Outage => 60,
             Fault::PolicyFlip => 250,
-            Fault::FlagVerdict => 60,
+            Fault::FlagVerdict => 300,
             Fault::Rules => 400,
             Fault::Overload => 60,
+            // It is there or not.
+            Fault::Storm => 1_000,
         }
     }
 }
@@ -183,6 +188,7 @@ impl Options {
         let mut judging = Rng::new(self.seed ^ 0x6a75_6467_6500_0000);
         let mut ruling = Rng::new(self.seed ^ 0x7275_6c65_7300_0000);
         let mut loading = Rng::new(self.seed ^ 0x6c6f_6164_6500_0000);
+        let mut correcting = Rng::new(self.seed ^ 0x7374_6f72_6d00_0000);
         let mut rates = Vec::new();
         for (fault, _) in Fault::ALL {
             let rng = match fault {
@@ -192,6 +198,7 @@ impl Options {
                 Fault::Outage | Fault::PolicyFlip | Fault::FlagVerdict => &mut judging,
                 Fault::Rules => &mut ruling,
                 Fault::Overload => &mut loading,
+                Fault::Storm => &mut correcting,
                 _ => &mut rng,
             };
             let on = rng.chance(1, 2) || matches!(fault, Fault::Disconnect);

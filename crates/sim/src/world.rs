@@ -7,6 +7,7 @@ mod clients;
 mod gateway;
 mod likes;
 mod load;
+mod storm;
 mod survive;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +31,7 @@ use crate::history::{Begun, ClientIdx, Line, Seen, Snapshot};
 use crate::options::{Fault, Options, Plan};
 use crate::process::{Asker, ConnId, Gateway, Past, Process, ReadOn, ReadPage, RoomFacts, Saved, State, take_backlog};
 use clients::{Actor, Client};
+use storm::Storm;
 pub use survive::Survived;
 
 pub type ProcessIdx = usize;
@@ -247,6 +249,7 @@ pub struct World {
     next_conn: ConnId,
     pub clients: Vec<Client>,
     actors: Vec<Actor>,
+    storms: BTreeMap<ActorIdx, Storm>,
     /// Ids that were acknowledged, for operators to retract and clients to answer.
     acked: BTreeMap<RoomId, Vec<EventId>>,
     pub history: Vec<Line>,
@@ -285,6 +288,7 @@ impl World {
             next_conn: 1,
             clients: Vec::new(),
             actors: Vec::new(),
+            storms: BTreeMap::new(),
             acked: BTreeMap::new(),
             history: Vec::new(),
             broken: Vec::new(),

