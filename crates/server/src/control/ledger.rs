@@ -25,8 +25,6 @@ use crate::auth;
 use crate::auth::permit::{self, Permit};
 use crate::clock;
 
-/// The records one change wrote, at most: a ban, its purge, and what comes with a change of settings.
-const CHANGES_MAX: usize = 3;
 /// Rows by what they are of, as `kind` names them.
 const KINDS: [&str; 8] = ["comment", "blocked", "held", "held_end", "admin", "override", "action", "erased"];
 
@@ -104,18 +102,32 @@ struct Open {
     row: Value,
     /// Of an audit: what it did, and the place before which its next change would stand.
     audit: Option<(String, EventId)>,
+    /// What it changed, in the log's order, and what stands first of that.
     changes: Vec<Value>,
+    first: Option<Change>,
+}
+
+/// A record that an audited change wrote. A change writes one of each at most, in this order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Change {
+    Ban,
+    Unban,
+    Retract,
+    HeldEnd,
+    Room,
+    Config,
 }
 
 impl Book {
     /// Whether the record is a change of the open row, or no decision at all.
     fn takes(&mut self, record: &Record) -> bool {
-        if let Some(Open { audit: Some((what, next)), changes, .. }) = &mut self.open
-            && changes.len() < CHANGES_MAX
+        if let Some(Open { audit: Some((what, next)), changes, first, .. }) = &mut self.open
             && record.event_id().value() + 1 == next.value()
-            && is_change(what, record)
+            && let Some(change) = change_of(what, record)
+            && first.is_none_or(|first| change < first)
         {
             *next = record.event_id();
+            *first = Some(change);
             changes.insert(0, audit::line_for(record, self.permit));
             return true;
         }
@@ -128,11 +140,12 @@ impl Book {
             record::Body::Audit(audit) => Some((audit.what.to_string(), record.event_id())),
             _ => None,
         };
-        self.open = Some(Open { row: row_of(record, kind, self.permit), audit: audited, changes: Vec::new() });
+        self.open =
+            Some(Open { row: row_of(record, kind, self.permit), audit: audited, changes: Vec::new(), first: None });
     }
 
     fn close(&mut self, wanted: &Wanted) {
-        let Some(Open { mut row, audit, changes }) = self.open.take() else { return };
+        let Some(Open { mut row, audit, changes, .. }) = self.open.take() else { return };
         if audit.is_some() {
             row["changes"] = changes.into();
         }
@@ -160,18 +173,20 @@ fn kind_of(record: &Record) -> Option<&'static str> {
     }
 }
 
-/// Whether an audited change of this name writes such a record.
-fn is_change(what: &str, record: &Record) -> bool {
+/// What an audited change of this name wrote as this record; `None`: it writes none such, and the record is a row of its own.
+fn change_of(what: &str, record: &Record) -> Option<Change> {
+    let (bans, retracts) = (matches!(what, "ban" | "shadow ban"), matches!(what, "retract" | "moderation: retract"));
+    let decides = matches!(what, "held: approve" | "held: deny");
     match &record.body {
-        record::Body::Ban(_) => matches!(what, "ban" | "shadow ban"),
-        record::Body::Unban(_) => what == "unban",
-        record::Body::Retract(_) => matches!(what, "retract" | "ban" | "moderation: retract"),
-        record::Body::HeldEnd(_) => matches!(what, "held: approve" | "held: deny"),
-        record::Body::Room(_) | record::Body::Config(_) => {
-            !matches!(what, "ban" | "shadow ban" | "unban" | "retract" | "moderation: retract")
-                && !what.starts_with("held: ")
-        }
-        _ => false,
+        record::Body::Ban(_) => Some(Change::Ban).filter(|_| bans),
+        record::Body::Unban(_) => Some(Change::Unban).filter(|_| what == "unban"),
+        record::Body::Retract(_) => Some(Change::Retract).filter(|_| retracts || what == "ban"),
+        // Nobody decided about what expires, whatever is decided beside it.
+        record::Body::HeldEnd(end) => Some(Change::HeldEnd).filter(|_| decides && end.end != record::End::Expired),
+        record::Body::Room(_) | record::Body::Config(_) if bans || retracts || decides || what == "unban" => None,
+        record::Body::Room(_) => Some(Change::Room),
+        record::Body::Config(_) => Some(Change::Config),
+        _ => None,
     }
 }
 
@@ -248,9 +263,144 @@ pub async fn verify(State(control): State<Shared>, ask: Ask) -> Result<Response<
 
 #[cfg(test)]
 mod tests {
-    use grandstand_wire::chain;
+    use std::sync::Arc;
+    use std::time::Duration;
 
-    use super::unhex;
+    use grandstand_core::ids::{Epoch, EventId};
+    use grandstand_core::moderation::Ruling;
+    use grandstand_core::names::{ClientMsgId, RoomId, UserId};
+    use grandstand_core::owner::answer::Output;
+    use grandstand_core::owner::command::{Author, Command, Publish, Standing};
+    use grandstand_core::owner::{Owner, Settings};
+    use grandstand_core::record::{Audit, Body, Policy, Record, Verdict};
+    use grandstand_core::rooms::RoomChange;
+    use grandstand_core::time::{Mono, Wall};
+    use grandstand_wire::chain;
+    use serde_json::{Value, json};
+
+    use super::{Book, Wanted, unhex};
+    use crate::auth::permit;
+
+    /// A room that holds what is flagged, for a minute, and everything that is said in it.
+    struct Desk {
+        owner: Owner,
+        now: Mono,
+        log: Vec<Arc<Record>>,
+    }
+
+    impl Desk {
+        fn new() -> Desk {
+            let now = Mono(1_000_000);
+            let mut owner = Owner::new(Settings::default(), now, Wall(1_781_000_000_000));
+            owner.start(Epoch::new(1).expect("an epoch"));
+            let mut desk = Desk { owner, now, log: Vec::new() };
+            let change = RoomChange {
+                moderation_policy: Some(Policy::PreModerate),
+                hold_flagged: Some(true),
+                hold_seconds: Some(60),
+                ..RoomChange::default()
+            };
+            desk.submit(Command::PutRoom { room: room(), change: Box::new(change), if_version: None });
+            desk.commit();
+            desk
+        }
+
+        fn wall(&self) -> Wall {
+            Wall(1_781_000_000_000) + self.now.since(Mono(1_000_000))
+        }
+
+        fn submit(&mut self, command: Command) {
+            self.owner.submit(1, command, self.now, self.wall());
+        }
+
+        /// What is due is decided, in one batch with what was submitted.
+        fn commit(&mut self) {
+            loop {
+                while let Some(output) = self.owner.poll() {
+                    match output {
+                        Output::Committed(record) => self.log.push(record),
+                        Output::NeedVerdict { tag, .. } => {
+                            let ruling = Ruling::of(Verdict::Flag, "a rule");
+                            self.owner.on_verdict(tag, Some(ruling), self.now, self.wall());
+                        }
+                        _ => {}
+                    }
+                }
+                if self.owner.seal(self.now, self.wall()).is_none() {
+                    return;
+                }
+                self.owner.on_committed(self.now, self.wall());
+            }
+        }
+
+        fn hold(&mut self, key: &str) -> EventId {
+            let user = UserId::parse("ann").expect("a user");
+            let author = Author { user, display: "Ann".into(), badges: [].into(), standing: Standing::Viewer };
+            let client_msg_id = ClientMsgId::parse(key).expect("a key");
+            let publish = Publish { room: room(), author, client_msg_id, text: "odd".into(), reply_to: None };
+            self.submit(Command::Publish(publish));
+            self.commit();
+            self.log.last().filter(|record| matches!(record.body, Body::Held(_))).expect("it is held").event_id()
+        }
+
+        fn deny(&mut self, held: EventId) {
+            let command = Box::new(Command::Decide { room: room(), held, approve: false });
+            let audit = Audit { what: "held: deny".into(), justification: "odd".into() };
+            self.submit(Command::Audited { by: UserId::parse("mod").expect("a user"), audit, command });
+        }
+
+        fn pass(&mut self, time: Duration) {
+            self.now = self.now + time;
+            self.owner.on_deadline(self.now, self.wall());
+        }
+
+        fn rows(&self) -> Vec<Value> {
+            let mut book = Book { rows: Vec::new(), open: None, permit: permit::of_operators_book() };
+            let all = Wanted { user: None, verdict: None, kind: None };
+            for record in self.log.iter().rev().filter(|record| record.room.is_some()) {
+                if !book.takes(record) {
+                    book.close(&all);
+                    book.open(record);
+                }
+            }
+            book.close(&all);
+            book.rows
+        }
+    }
+
+    fn room() -> RoomId {
+        RoomId::parse("a").expect("a room")
+    }
+
+    #[test]
+    fn what_expires_is_one_row_of_its_own_also_beside_what_is_decided() {
+        let mut desk = Desk::new();
+        let alone = desk.hold("k1");
+        desk.pass(Duration::from_secs(60));
+        desk.commit();
+        let beside = desk.hold("k2");
+        desk.pass(Duration::from_secs(30));
+        let denied = desk.hold("k3");
+        // In one batch: the end of the one, the end of the other, and who said so.
+        desk.deny(denied);
+        desk.pass(Duration::from_secs(30));
+        desk.commit();
+        let rows = desk.rows();
+        let gist = |row: &Value| {
+            let record = if row["kind"] == "admin" { &row["changes"][0] } else { &row["record"] };
+            json!([row["kind"], record["held_id"], record["end"], row["changes"].as_array().map(Vec::len)])
+        };
+        let wanted = [
+            json!(["admin", denied.value(), "denied", 1]),
+            json!(["held_end", beside.value(), "expired", null]),
+            json!(["held", null, null, null]),
+            json!(["held", null, null, null]),
+            json!(["held_end", alone.value(), "expired", null]),
+            json!(["held", null, null, null]),
+        ];
+        assert_eq!(rows.iter().map(gist).collect::<Vec<_>>(), wanted, "{rows:?}");
+        assert_eq!(rows[1]["record"]["user_id"], "ann", "{rows:?}");
+    }
 
     #[test]
     fn a_link_comes_back_as_it_was_told() {
