@@ -3,7 +3,7 @@
 //! One fault is armed at a time, by number, for the current thread: the owner's side from 1, the viewers' side from 21,
 //! likes from 41, gifts and banners from 51, wide rooms from 61, tokens from 81,
 //! bans from 91, the score desk from 120, what rooms ask and where they may be shown from 130, how much of a wide room a viewer is
-//! given and whom a retract reaches from 141.
+//! given and whom a retract reaches from 141, the ledger and blackouts from 160; the log's file from 170.
 
 /// Every fault, with what it is.
 pub const ALL: &[(u32, &str)] = &[
@@ -95,7 +95,13 @@ pub const ALL: &[(u32, &str)] = &[
     (148, "what a ring was filled back with takes nothing back"),
     (149, "a ring gives what was taken back to who comes later"),
     (150, "a retract of what nobody was shown is told to everyone"),
+    (160, "of two orders for a room in one batch one is not in its ledger"),
+    (161, "a blackout of a country does not hold in its parts"),
+    (162, "who is in already is not sent away by a blackout"),
 ];
+
+/// Faults of the log's file, with what they are: what its own simulation must catch.
+pub const STORE: &[(u32, &str)] = &[(170, "an erase passes over what retention has emptied")];
 
 #[cfg(feature = "planted")]
 mod armed {

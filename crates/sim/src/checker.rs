@@ -4,9 +4,11 @@
 mod access;
 mod asks;
 mod bans;
+mod blackouts;
 mod erase;
 pub mod feeds;
 mod gifts;
+pub mod ledger;
 mod retracts;
 mod sampling;
 mod site;
@@ -88,6 +90,7 @@ pub fn check(
     finals: &BTreeMap<RoomId, Arc<Snapshot>>,
     of_no_room: Option<&(Position, Access, Site)>,
     clocks_jump: bool,
+    cut_off: bool,
 ) -> (Violations, Weight) {
     let log = read(storage);
     let mut found = Violations::new();
@@ -97,6 +100,8 @@ pub fn check(
     check_wide(&log, &mut found, &mut weight);
     feeds::check(&log.valid, &mut found, &mut weight);
     verdicts::check(&log, history, &mut found);
+    ledger::check(&log, history, &mut found);
+    blackouts::check(&log, history, cut_off, &mut found);
     erase::check(&log.valid, &mut found);
     check_answers(&log, history, &mut found, &mut weight);
     check_viewers(&log, history, &mut found, &mut weight);
@@ -484,7 +489,7 @@ fn check_viewers(log: &Log<'_>, history: &[Line], found: &mut Violations, weight
     let mut sessions: BTreeMap<ClientIdx, Session> = BTreeMap::new();
     for line in history {
         match &line.seen {
-            Seen::Hello { client, user, room, asked, cursor, pseq, kind, skipped } => {
+            Seen::Hello { client, user, room, asked, cursor, pseq, kind, skipped, .. } => {
                 let session = sessions.entry(*client).or_default();
                 session.room = Some(room.clone());
                 if session.part.is_none() {
@@ -537,6 +542,7 @@ fn check_viewers(log: &Log<'_>, history: &[Line], found: &mut Violations, weight
             }
             Seen::Asked(_) | Seen::Acked { .. } | Seen::Said { .. } | Seen::Decided { .. } | Seen::Refused(_) => {}
             Seen::Judged { .. } | Seen::MustGo(_) => {}
+            Seen::Ordered(_) | Seen::Done(_) | Seen::Erased(..) | Seen::Dark { .. } => {}
             Seen::Looked { shot } => check_snapshot(log, shot, found),
             Seen::Liked { .. } | Seen::LikesAtRisk { .. } | Seen::Totals { .. } => {}
         }

@@ -7,6 +7,7 @@ use grandstand_core::likes::Totals;
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
 use grandstand_core::owner::answer::Fate;
 use grandstand_core::record::{Record, Verdict};
+use grandstand_core::regions::Region;
 use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::time::Mono;
 use grandstand_core::viewer::walk::Skipped;
@@ -45,6 +46,18 @@ pub enum Seen {
     },
     /// Certainly not done.
     Refused(Wish),
+    /// An operator's order came to an owner, for the first time or again.
+    Ordered(Arc<str>),
+    /// It was answered as done.
+    Done(Arc<str>),
+    /// An erase was answered as done, by this event.
+    Erased(UserId, EventId),
+    /// These settings of a room are in the storage, under this id: where it may not be shown.
+    Dark {
+        room: RoomId,
+        id: EventId,
+        regions: Vec<Region>,
+    },
     /// The classifier was asked about a text under this version of its room's policy, and this is its word.
     Judged {
         room: RoomId,
@@ -62,6 +75,7 @@ pub enum Seen {
     Hello {
         client: ClientIdx,
         user: UserId,
+        region: Region,
         room: RoomId,
         asked: Position,
         cursor: Position,

@@ -64,9 +64,10 @@ fn judge(options: &Options, print: bool) -> Outcome {
     let mut world = World::new(options, print);
     let trace = world.run();
     let clocks_jump = world.made.contains_key(&Fault::ClockJump);
+    let cut_off = [Fault::Zombie, Fault::GatewaySurvives].iter().any(|fault| world.made.contains_key(fault));
     let of_no_room = world.final_of_no_room();
     let (mut violations, mut weight) =
-        checker::check(&world.storage, &world.history, &world.final_tops(), of_no_room.as_ref(), clocks_jump);
+        checker::check(&world.storage, &world.history, &world.final_tops(), of_no_room.as_ref(), clocks_jump, cut_off);
     if let Some((head, rooms)) = world.final_rooms() {
         checker::check_rooms(&world.storage, head, &rooms, &mut violations);
     }

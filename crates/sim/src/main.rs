@@ -222,6 +222,40 @@ fn meta(args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// Of the log's file.
+#[cfg(feature = "planted")]
+const STORE_SEEDS: u64 = 12;
+
+/// The log's file as it is, in a folder of the run's own.
+#[cfg(feature = "planted")]
+mod store {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use grandstand_core::planted::plant;
+    use grandstand_store::conformance::{OpenLog, erases_retention_and_restarts_agree_in_any_order};
+    use grandstand_store::log::Log;
+    use grandstand_store::sqlite::{DataDir, Durability, SqliteLog};
+
+    const STEPS: usize = 120;
+
+    /// Appends, erases, retention and restarts by `seed`; what was found wrong.
+    pub fn run(seed: u64, planted: u32) -> Option<String> {
+        let path = std::env::temp_dir().join(format!("grandstand-sim-{}-{planted}-{seed}", std::process::id()));
+        plant(planted);
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            let dir = DataDir::open(&path).expect("a folder for it");
+            let open = || Box::new(SqliteLog::open(&dir, Durability::None).expect("the log opens")) as Box<dyn Log>;
+            let mut open: OpenLog<'_> = Box::new(open);
+            erases_retention_and_restarts_agree_in_any_order(&mut open, seed, STEPS);
+        }));
+        plant(0);
+        drop(std::fs::remove_dir_all(&path));
+        let panic = done.err()?;
+        let said = panic.downcast_ref::<String>().cloned();
+        Some(said.or(panic.downcast_ref::<&str>().map(|said| (*said).to_owned())).unwrap_or_default())
+    }
+}
+
 /// Each planted bug must be caught within the seeds. A bug that escapes shows a hole in the checks.
 #[cfg(feature = "planted")]
 fn planted(args: &Args) -> Result<()> {
@@ -245,6 +279,22 @@ fn planted(args: &Args) -> Result<()> {
             Some((tried, sign)) => {
                 println!("{n:>3}  {tried:>5}  {what}: {}", sign.chars().take(110).collect::<String>())
             }
+            None => {
+                escaped += 1;
+                println!("{n:>3}      -  {what}: ESCAPED");
+            }
+        }
+    }
+    for (n, what) in
+        std::iter::once(&(0, "erases race retention in the log's file")).chain(grandstand_core::planted::STORE)
+    {
+        let caught = (1..STORE_SEEDS + 1).find_map(|seed| Some((seed, store::run(seed, *n)?)));
+        match caught {
+            Some((seed, sign)) if *n == 0 => bail!("without any bug planted, {what}, seed {seed}: {sign}"),
+            Some((tried, sign)) => {
+                println!("{n:>3}  {tried:>5}  {what}: {}", sign.chars().take(110).collect::<String>())
+            }
+            None if *n == 0 => println!("{STORE_SEEDS} seeds hold in which {what}"),
             None => {
                 escaped += 1;
                 println!("{n:>3}      -  {what}: ESCAPED");

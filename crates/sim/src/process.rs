@@ -16,6 +16,7 @@ use grandstand_core::owner::command::Tag;
 use grandstand_core::owner::{Owner, Settings};
 use grandstand_core::reader::{Reader, Reading};
 use grandstand_core::record::{Audience, Body, Comment, Lane, Record, RetractTarget};
+use grandstand_core::regions::Region;
 use grandstand_core::rng::Rng;
 use grandstand_core::sampler::pick::{ViewerKey, WindowNumber};
 use grandstand_core::sampler::shedder::Shedder;
@@ -140,6 +141,8 @@ pub struct Roster {
     /// Cursors from before the floor that wait for the ring to be filled.
     pub below: Vec<(ConnId, Position)>,
     pub retracts: Retracts,
+    /// Where the room may not be shown, as far as the gateway knows, and the place in the log that says so.
+    pub blackouts: (Position, Vec<Region>),
 }
 
 /// What an owner tells a gateway of a room when their link begins.
@@ -150,6 +153,7 @@ pub struct RoomFacts {
     pub last_event: Position,
     pub pseq: Pseq,
     pub likes: Totals,
+    pub blackouts: Vec<Region>,
 }
 
 /// A page of a room's log on its way to one viewer.
@@ -397,12 +401,13 @@ impl Process {
     pub fn facts(&self, room: &RoomId) -> RoomFacts {
         let view = self.owner.room(room);
         let (pseq, likes) = view.map(|v| (v.pseq, v.likes.clone())).unwrap_or_default();
-        RoomFacts { room: room.clone(), head: self.head(), last_event: self.last_event(room), pseq, likes }
+        let blackouts = view.map(|v| v.settings.blackout_regions.clone()).unwrap_or_default();
+        RoomFacts { room: room.clone(), head: self.head(), last_event: self.last_event(room), pseq, likes, blackouts }
     }
 
     /// A roster for a room that nobody of the gateway has watched yet.
     pub fn roster(&self, room: &RoomId, limits: ring::Limits, link: u64) -> Roster {
-        let RoomFacts { head, last_event, pseq, likes, .. } = self.facts(room);
+        let RoomFacts { head, last_event, pseq, likes, blackouts, .. } = self.facts(room);
         let view = self.owner.room(room);
         let fixed = view.and_then(|v| v.settings.merge_ms).map(|ms| Duration::from_millis(ms.into()));
         Roster {
@@ -415,6 +420,7 @@ impl Process {
             refill: None,
             below: Vec::new(),
             retracts: Retracts::default(),
+            blackouts: (head, blackouts),
         }
     }
 

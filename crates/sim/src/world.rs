@@ -349,6 +349,9 @@ impl World {
             Event::Down { client, conn, down } => self.on_down(client, conn, down),
             Event::Request { process, actor, ask, command } => {
                 if self.processes[process].started {
+                    if let Command::Audited { audit, .. } = &*command {
+                        self.saw(Seen::Ordered(audit.justification.clone()));
+                    }
                     self.submit(process, Asker::Actor { actor, ask }, *command);
                 }
             }
@@ -713,10 +716,12 @@ impl World {
                 self.pump(process);
             }
             Fate::Dies { from, to } => {
+                self.note_dark(&batch[from..to]);
                 self.storage.extend_from_slice(&batch[from..to]);
                 self.bury(process);
             }
             Fate::Written { twice } => {
+                self.note_dark(&batch);
                 for _ in 0..=u8::from(twice) {
                     self.storage.extend_from_slice(&batch);
                 }
@@ -741,6 +746,16 @@ impl World {
                     }
                 }
                 self.pump(process);
+            }
+        }
+    }
+
+    /// Where rooms may be shown, from when on.
+    fn note_dark(&mut self, written: &[Arc<Record>]) {
+        for record in written {
+            if let (Body::Room(settings), Some(room)) = (&record.body, &record.room) {
+                let (room, id, regions) = (room.clone(), record.event_id(), settings.blackout_regions.clone());
+                self.saw(Seen::Dark { room, id, regions });
             }
         }
     }

@@ -16,6 +16,7 @@ use crate::owner::commit::Settle;
 use crate::owner::view::RoomView;
 use crate::owner::wide::Standing;
 use crate::owner::{Owner, fresh_room};
+use crate::planted::planted;
 use crate::record::{Audience, Audit, Body, Config, Record, RetractTarget, Room, Verdict};
 use crate::reject::{Code, Reject};
 use crate::time::Wall;
@@ -206,6 +207,10 @@ impl Owner {
 
     /// Logs who did what was just sealed in the room, and why.
     pub(super) fn log_audit(&self, draft: &mut Draft, room: &RoomId, by: UserId, audit: Audit) {
+        let is_row = |record: &Arc<Record>| matches!(record.body, Body::Audit(_)) && record.room.as_ref() == Some(room);
+        if planted(160) && draft.records.iter().any(is_row) {
+            return;
+        }
         self.push_private(draft, self.index[room], |r| {
             r.user = Some(by);
             r.body = Body::Audit(audit);

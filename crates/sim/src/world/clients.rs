@@ -12,7 +12,7 @@ use grandstand_core::owner::answer::Answer;
 use grandstand_core::owner::command::{Command, GiftIn, ReportIn, TypedScore};
 use grandstand_core::owner::view::RoomView;
 use grandstand_core::record::{Audit, Ban, Gift, Policy, RetractTarget, RoomState, ScoreKind, ScoreState};
-use grandstand_core::regions::Region;
+use grandstand_core::regions::{Region, is_blacked_out};
 use grandstand_core::reject::Code;
 use grandstand_core::reports::Report;
 use grandstand_core::revision::ScoreIn;
@@ -21,6 +21,7 @@ use grandstand_core::sampler::switch::Sampling;
 use grandstand_core::time::Mono;
 
 use crate::checker::feeds::AUDIT;
+use crate::checker::ledger::ORDER;
 use crate::history::{Begun, ClientIdx, Seen, Snapshot, Wish};
 use crate::options::{Fault, Plan};
 use crate::process::ConnId;
@@ -48,6 +49,8 @@ pub(super) const RETRY_AFTER: Duration = Duration::from_millis(1_500);
 pub struct Client {
     pub room: RoomId,
     pub user: UserId,
+    /// Where it is.
+    pub region: Region,
     pub conn: Option<(GatewayIdx, ConnId)>,
     greeted: bool,
     hello_first: bool,
@@ -125,6 +128,8 @@ impl World {
                 room,
                 // Some users have two tabs open.
                 user: name(UserId::parse(&format!("user-{}", n - u64::from(n % 5 == 4)))),
+                // In a part of the country that rooms are blacked out in, or elsewhere.
+                region: name(Region::parse(if n % 4 == 1 { "GB-SCT" } else { "DE" })),
                 conn: None,
                 greeted: false,
                 hello_first: self.rng.chance(1, 4),
@@ -307,9 +312,9 @@ impl World {
                     me.snapshot_min = Some(cursor);
                 }
                 let room = me.room.clone();
-                let user = me.user.clone();
+                let (user, region) = (me.user.clone(), me.region);
                 self.saw(Seen::Totals { client, room: room.clone(), totals: likes, first: true });
-                self.saw(Seen::Hello { client, user, room, asked, cursor, pseq, kind, skipped });
+                self.saw(Seen::Hello { client, user, region, room, asked, cursor, pseq, kind, skipped });
             }
             Down::Events { skipped, events, head } => {
                 if let Some(last) = events.last() {
@@ -384,7 +389,12 @@ impl World {
     }
 
     pub(super) fn on_ask_snapshot(&mut self, process: ProcessIdx, client: ClientIdx) {
-        let room = self.clients[client].room.clone();
+        let Client { room, region, .. } = &self.clients[client];
+        let (room, region) = (room.clone(), *region);
+        let settings = self.processes[process].owner.room(&room).map(|view| view.settings.clone());
+        if settings.is_some_and(|settings| is_blacked_out(&settings.blackout_regions, Some(region))) {
+            return;
+        }
         let Some(shot) = self.processes[process].snapshot(&room) else { return };
         let wait = self.draw(1, 60);
         self.after(wait, Event::Snapshot { client, shot: Arc::new(shot) });
@@ -446,11 +456,12 @@ impl World {
                 self.ask(actor, ask);
             }
             Some(_) => {}
-            None if now >= me.next && (!self.healed || matches!(me.role, Role::Reviewer)) => {
+            None if now >= me.next && (!self.healed || matches!(me.role, Role::Reviewer | Role::Keeper)) => {
                 let Some((command, wish)) = self.next_command(actor) else { return };
                 let me = &mut self.actors[actor];
                 me.n_asks += 1;
                 let ask = me.n_asks;
+                let command = signed(actor, ask, command);
                 me.open = Some((ask, command, wish.clone(), now + RETRY_AFTER));
                 if let Some(wish) = wish {
                     self.saw(Seen::Asked(wish));
@@ -486,6 +497,7 @@ impl World {
             return;
         }
         let wish = wish.clone();
+        let is_done = matches!(answer, Answer::Done { .. } | Answer::Room { .. });
         let acked = match answer {
             Answer::Reject(reject) if matches!(reject.code, Code::Overloaded | Code::NoSpace | Code::NotReady) => {
                 *due = now + reject.retry_after.unwrap_or(RETRY_AFTER);
@@ -497,11 +509,22 @@ impl World {
             // An operator who is told that the match has changed looks again.
             _ => None,
         };
-        me.open = None;
+        let done = me.open.take().map(|(_, command, ..)| command);
         // A queue is worked off without a pause.
         me.next = now + if matches!(me.role, Role::Reviewer | Role::Marshal) { CLIENT_EVERY } else { pause };
         if let (Some(wish), Some((id, duplicate))) = (wish, acked) {
             self.saw(Seen::Acked { wish, id, duplicate });
+        }
+        match done {
+            Some(Command::Audited { audit, .. }) if is_done && *audit.what == *ORDER => {
+                self.saw(Seen::Done(audit.justification));
+            }
+            Some(Command::EraseUser { user, .. }) if is_done => {
+                if let Some((id, _)) = acked {
+                    self.saw(Seen::Erased(user, id));
+                }
+            }
+            _ => {}
         }
     }
 
@@ -583,10 +606,13 @@ impl World {
     /// One rule after another, and back soon: a room that takes nothing proves nothing.
     fn keep(&mut self, room: RoomId) -> Option<Command> {
         let process = self.current?;
-        if !self.fault(Fault::Rules) {
+        let dark = !self.processes[process].owner.room(&room)?.settings.blackout_regions.is_empty();
+        // At the end everybody may watch.
+        let must = self.healed && dark;
+        if !must && !self.fault(Fault::Rules) {
             return None;
         }
-        let (soon, draw) = (self.wall(process) + self.draw(500, 3_000), self.rng.below(9));
+        let (soon, draw) = (self.wall(process) + self.draw(500, 3_000), self.rng.below(10));
         let (last, likes) = (self.acked.get(&room).and_then(|ids| ids.last()).copied(), self.likes());
         let view = self.processes[process].owner.room(&room)?;
         let settings = &view.settings;
@@ -594,6 +620,9 @@ impl World {
         let retract = |target| Command::Retract { room: room.clone(), target, reason: "rules".into() };
         let is_shut = settings.emote_only || settings.members_only.is_some() || settings.state == RoomState::Closed;
         let change = match draw {
+            _ if dark && (self.healed || draw < 5) => {
+                RoomChange { blackout_regions: Some(Vec::new()), ..RoomChange::default() }
+            }
             _ if is_shut && draw % 3 > 0 => RoomChange {
                 state: Some(RoomState::Live),
                 ..ask(Asks { emote_only: Some(false), members_only: Some(None), ..Asks::default() })
@@ -609,12 +638,12 @@ impl World {
             5 if !likes && settings.state == RoomState::Live => {
                 RoomChange { state: Some(RoomState::Settling), settle_seconds: Some(1), ..RoomChange::default() }
             }
-            6 => {
-                let regions = if settings.blackout_regions.is_empty() { Region::parse("GB") } else { None };
-                RoomChange { blackout_regions: Some(regions.into_iter().collect()), ..RoomChange::default() }
-            }
+            6 => RoomChange {
+                blackout_regions: Some(Region::parse("GB").into_iter().collect()),
+                ..RoomChange::default()
+            },
             // By the id it was held under, which moderators know it by.
-            7 => return view.approved.keys().next_back().map(|held| retract(RetractTarget::Event(*held))),
+            7 | 9 => return view.approved.keys().next_back().map(|held| retract(RetractTarget::Event(*held))),
             // While somebody else decides about it.
             _ => {
                 let waits = view.held.values().next()?.user.clone()?;
@@ -626,7 +655,8 @@ impl World {
 
     /// Takes back what is asked to be shown, `wait` from now.
     fn rival(&mut self, process: ProcessIdx, command: &Command, wait: Duration) {
-        let Command::Decide { room, held, approve: true } = command else { return };
+        let Command::Audited { command, .. } = command else { return };
+        let Command::Decide { room, held, approve: true } = &**command else { return };
         let is_free = |actor: &Actor| matches!(actor.role, Role::Rival) && actor.room == *room && actor.open.is_none();
         let Some(actor) = self.actors.iter().position(is_free).filter(|_| self.rng.chance(1, 2)) else { return };
         let retract =
@@ -635,6 +665,7 @@ impl World {
         let me = &mut self.actors[actor];
         me.n_asks += 1;
         let ask = me.n_asks;
+        let retract = signed(actor, ask, retract);
         me.open = Some((ask, retract.clone(), None, due));
         self.after(wait, Event::Request { process, actor, ask, command: Box::new(retract) });
     }
@@ -820,6 +851,21 @@ fn words(plan: &Plan, client: ClientIdx, n: u64) -> String {
         1 if varied => format!(":client-{client}_{n}:"),
         3 if varied => format!("again, says client {client}"),
         _ => format!("comment {n} of client {client}"),
+    }
+}
+
+/// An operator's order with its number, which nothing else has, as what it was justified by. What has a name of its own stays as it is.
+fn signed(actor: ActorIdx, ask: u64, command: Command) -> Command {
+    match command {
+        Command::PutRoom { .. }
+        | Command::Ban { .. }
+        | Command::Unban { .. }
+        | Command::Retract { .. }
+        | Command::Decide { .. } => {
+            let audit = Audit { what: ORDER.into(), justification: format!("{actor}-{ask}").into() };
+            Command::Audited { by: name(UserId::parse("operator")), audit, command: Box::new(command) }
+        }
+        other => other,
     }
 }
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 use grandstand_core::ids::{EventId, Position};
 use grandstand_core::names::{ClientMsgId, RoomId};
 use grandstand_core::owner::command::{Author, Command, Publish, Standing};
+use grandstand_core::planted::planted;
 use grandstand_core::record::{Audience, Body, Record};
+use grandstand_core::regions::is_blacked_out;
 use grandstand_core::sampler::silence::{self, GivenAt};
 use grandstand_core::time::{Mono, Wall};
 use grandstand_core::viewer::merge::Leave;
@@ -76,6 +78,16 @@ impl World {
             let taken = records.iter().filter(|r| r.room.as_ref() == Some(&room)).filter_map(|r| taken_back(r));
             taken.for_each(|(id, target)| roster.retracts.note(id, &target));
             roster.ring.advance(head);
+            let newest = records.iter().filter(|r| r.room.as_ref() == Some(&room)).rev().find_map(|r| match &r.body {
+                Body::Room(settings) => Some((r.event_id().position(), settings.blackout_regions.clone())),
+                _ => None,
+            });
+            // A batch that comes twice says nothing new.
+            if let Some(newest) = newest.filter(|(at, _)| *at > roster.blackouts.0) {
+                roster.blackouts = newest;
+                self.sweep(gateway, &room);
+            }
+            let roster = self.gateways[gateway].rooms.get_mut(&room).expect("just listed");
             if !any {
                 continue;
             }
@@ -90,6 +102,19 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Who is in already is held against where the room may be shown.
+    pub(super) fn sweep(&mut self, gateway: GatewayIdx, room: &RoomId) {
+        let conns = self.gateways[gateway].conns.iter().filter(|(_, conn)| conn.room == *room);
+        let out = conns.filter(|(_, conn)| !self.may_view(gateway, room, conn.client) && !planted(162));
+        let out: Vec<ConnId> = out.map(|(id, _)| *id).collect();
+        out.into_iter().for_each(|id| self.close(gateway, id, 4451));
+    }
+
+    fn may_view(&self, gateway: GatewayIdx, room: &RoomId, client: ClientIdx) -> bool {
+        let roster = self.gateways[gateway].rooms.get(room);
+        roster.is_none_or(|roster| !is_blacked_out(&roster.blackouts.1, Some(self.clients[client].region)))
     }
 
     pub(super) fn on_merge_due(&mut self, gateway: GatewayIdx, room: &RoomId) {
@@ -284,7 +309,11 @@ impl World {
             }
             host.rooms.insert(room.clone(), self.processes[process].roster(&room, limits, link));
         }
-        match resume::from_ring(&host.rooms[&room].ring, cursor, window, now, &[]) {
+        let client = self.gateways[gateway].conns.get(&id).map(|conn| conn.client);
+        if client.is_some_and(|client| !self.may_view(gateway, &room, client)) {
+            return self.close(gateway, id, 4451);
+        }
+        match resume::from_ring(&self.gateways[gateway].rooms[&room].ring, cursor, window, now, &[]) {
             Some(answer) => self.greet(gateway, id, cursor, answer),
             None if self.wait_for_past(gateway, id, &room, cursor) => {}
             None => self.ask_resume(gateway, process, id, cursor),

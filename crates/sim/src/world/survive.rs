@@ -114,6 +114,10 @@ impl World {
         }
         for facts in facts {
             self.take_totals(gateway, &[(facts.room.clone(), facts.likes.clone())]);
+            if let Some(roster) = self.gateways[gateway].rooms.get_mut(&facts.room).filter(|r| r.link < link) {
+                roster.blackouts = (facts.head, facts.blackouts.clone());
+            }
+            self.sweep(gateway, &facts.room);
             self.rejoin(gateway, link, &facts);
         }
     }
