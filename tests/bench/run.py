@@ -10,6 +10,7 @@ import asyncio
 import http.client
 import json
 import os
+import re
 import resource
 import signal
 import ssl
@@ -586,6 +587,29 @@ def recovery() -> None:
     say("recovery", log_mb=size >> 20, start_to_ready_s=times, inside=inside.strip())
 
 
+def erase() -> None:
+    """From DELETE to done on a log of a million comments, one in two hundred of them the user's, and what acks take meanwhile."""
+    server = Server(BINARY)
+    size = round((256 << 20) * float(os.environ.get("BENCH_SCALE", "1")))
+    written = example("grandstand-store", "recover_rate", str(server.data), str(size)).split()[0]
+    with server:
+        admin, backend = server.token("ops", "admin"), server.token("shop", "backend")
+        acks, start = [], time.perf_counter()
+        status, answer = server.post("/admin/users/user-7", {"justification": "a request of the person"}, admin, "DELETE")
+        assert status == 202, (status, answer)
+        while server.get("/admin/erasures", admin)["pending"]:
+            begun = time.perf_counter()
+            server.publish("room-0", "meanwhile", backend, f"k{len(acks)}")
+            acks.append((time.perf_counter() - begun) * 1000)
+        took = time.perf_counter() - start
+        # Not the users whose names begin alike.
+        named = [f.name for f in server.data.rglob("*") if f.is_file() and re.search(rb"user-7(?![0-9])", f.read_bytes())]
+    acks.sort()
+    meanwhile = {"acks": len(acks), "ack_p99_ms": acks[len(acks) * 99 // 100], "ack_max_ms": acks[-1]} if acks else {}
+    say("erase", records=int(written), log_mb=size >> 20, seconds=took, named_in=named, **meanwhile)
+    verdict(took <= 60 and not named, "erase", [took, named])
+
+
 def admission() -> None:
     """Nanoseconds of a publish at the owner's door by what becomes of it, and the memory of a million users that are known."""
     users = round(1_000_000 * float(os.environ.get("BENCH_SCALE", "1")))
@@ -808,7 +832,7 @@ def scenarios() -> None:
         scenario(name)
 
 
-FIGURES = [memory, delivery, fanout, deflate, accept, slow, storm_short, storm, storm_tls, crowd, neighbours, idle, restart, gateway_kill, starved, publish, latency, snapshot, recovery, admission, classifier, http2, likes, likes_processes, peers, scenarios, build]
+FIGURES = [memory, delivery, fanout, deflate, accept, slow, storm_short, storm, storm_tls, crowd, neighbours, idle, restart, gateway_kill, starved, publish, latency, snapshot, recovery, erase, admission, classifier, http2, likes, likes_processes, peers, scenarios, build]
 
 
 def main(only: list[str]) -> None:

@@ -33,6 +33,9 @@ const FETCH: &str = "crates/server/src/auth/fetch.rs";
 const ACCESS: &str = "crates/grandstand/tests/process/access.rs";
 const CERTIFICATES: &str = "crates/grandstand/tests/process/certificates.rs";
 const ASKER: &str = "crates/server/src/shard/asker.rs";
+const POST: &str = "crates/server/src/control/webhooks/post.rs";
+const WEBHOOKS: &str = "crates/grandstand/tests/process/webhooks.rs";
+const BANS: &str = "crates/grandstand/tests/process/bans.rs";
 const MODERATED: &str = "crates/grandstand/tests/process/moderated.rs";
 const WORDS: &str = "crates/classifier/src/lib.rs";
 const REPORTS: &str = "crates/core/src/reports.rs";
@@ -283,6 +286,8 @@ fn list() -> Vec<(u8, &'static str, Vec<Place>)> {
             vec![
                 Test(FETCH, "a60_an_address_that_could_lead_elsewhere_is_refused"),
                 Test(ASKER, "a60_a_classifier_is_asked_at_the_address_its_name_leads_to_only_where_one_may_be"),
+                Test(POST, "a61_an_url_that_leads_inwards_is_refused_before_it_is_dialled"),
+                Test(POST, "a61_a_name_that_leads_inwards_is_not_dialled"),
             ],
         ),
         (
@@ -290,6 +295,11 @@ fn list() -> Vec<(u8, &'static str, Vec<Place>)> {
             "slow receivers of calls",
             vec![
                 Test(ASKER, "a61_a_huge_or_endless_answer_is_no_verdict_and_a_redirect_is_not_followed"),
+                Test(POST, "a61_a_redirect_is_a_failure_and_of_an_answer_only_its_status_counts"),
+                Test(
+                    WEBHOOKS,
+                    "a_receiver_that_refuses_hangs_and_comes_back_was_told_everything_though_the_server_was_killed",
+                ),
                 Test(MODERATED, "without_a_classifier_s_word_a_strict_room_shows_nothing_and_says_come_back"),
                 Test(
                     MODERATED,
@@ -300,9 +310,10 @@ fn list() -> Vec<(u8, &'static str, Vec<Place>)> {
         (
             62,
             "signatures of calls",
-            vec![Absent(
-                "no webhook is sent; the key set is fetched, and a question to the classifier orders nothing of it, so neither is signed",
-            )],
+            vec![
+                Test(POST, "a_signature_is_that_of_the_standards_own_example"),
+                Test(WEBHOOKS, "what_happens_is_told_in_order_and_signed_and_no_comment_is"),
+            ],
         ),
         (
             63,
@@ -368,6 +379,8 @@ fn list() -> Vec<(u8, &'static str, Vec<Place>)> {
             "ways round a ban",
             vec![
                 Test(CONTROL, "a_banned_user_is_told_so_until_the_ban_is_lifted"),
+                Test(BANS, "a_banned_users_open_streams_are_told_and_a_ban_of_the_site_closes_them"),
+                Test(BANS, "what_a_shadow_banned_user_says_is_seen_by_itself_and_moderators_on_every_rung"),
                 Test(ACCESS, "a75_a_revoked_user_is_sent_away_from_every_stream_and_does_not_come_back"),
             ],
         ),
