@@ -28,6 +28,7 @@ const ROLES: &[&str] = &["gateway", "shard", "control"];
 const SHARED: &[&str] = &[
     "admission",
     "auth",
+    "changes",
     "clock",
     "config",
     "early",

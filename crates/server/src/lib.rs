@@ -5,6 +5,7 @@
 
 pub mod admission;
 pub mod auth;
+mod changes;
 pub mod clock;
 pub mod config;
 pub mod control;

@@ -35,7 +35,6 @@ use task::{State, Task};
 use veiled::Veiled;
 
 mod asker;
-mod changes;
 mod facts;
 mod info;
 mod keeper;

@@ -23,6 +23,7 @@ use super::audit;
 use super::signature::unhex;
 use crate::auth;
 use crate::auth::permit::{self, Permit};
+use crate::changes::{self, Part};
 use crate::clock;
 
 /// Rows by what they are of, as `kind` names them.
@@ -102,32 +103,26 @@ struct Open {
     row: Value,
     /// Of an audit: what it did, and the place before which its next change would stand.
     audit: Option<(String, EventId)>,
-    /// What it changed, in the log's order, and what stands first of that.
+    /// What it changed, in the log's order.
     changes: Vec<Value>,
-    first: Option<Change>,
-}
-
-/// A record that an audited change wrote. A change writes one of each at most, in this order.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Change {
-    Ban,
-    Unban,
-    Retract,
-    HeldEnd,
-    Room,
-    Config,
+    /// The first of those.
+    newer: Option<record::Body>,
+    /// Nothing before it is of the change.
+    whole: bool,
 }
 
 impl Book {
     /// Whether the record is a change of the open row, or no decision at all.
     fn takes(&mut self, record: &Record) -> bool {
-        if let Some(Open { audit: Some((what, next)), changes, first, .. }) = &mut self.open
+        if let Some(Open { audit: Some((what, next)), changes, newer, whole: whole @ false, .. }) = &mut self.open
             && record.event_id().value() + 1 == next.value()
-            && let Some(change) = change_of(what, record)
-            && first.is_none_or(|first| change < first)
+            // What is shown of a held comment is a row of its own, with its verdict.
+            && !matches!(record.body, record::Body::Comment(_))
+            && let part @ (Part::First | Part::Later) = changes::part_of(what, newer.as_ref(), &record.body)
         {
             *next = record.event_id();
-            *first = Some(change);
+            *newer = Some(record.body.clone());
+            *whole = part == Part::First;
             changes.insert(0, audit::line_for(record, self.permit));
             return true;
         }
@@ -140,8 +135,13 @@ impl Book {
             record::Body::Audit(audit) => Some((audit.what.to_string(), record.event_id())),
             _ => None,
         };
-        self.open =
-            Some(Open { row: row_of(record, kind, self.permit), audit: audited, changes: Vec::new(), first: None });
+        self.open = Some(Open {
+            row: row_of(record, kind, self.permit),
+            audit: audited,
+            changes: Vec::new(),
+            newer: None,
+            whole: false,
+        });
     }
 
     fn close(&mut self, wanted: &Wanted) {
@@ -169,23 +169,6 @@ fn kind_of(record: &Record) -> Option<&'static str> {
         // Without an audit in this room's log: it came with one of the whole site.
         record::Body::Ban(_) | record::Body::Unban(_) | record::Body::Retract(_) => Some("action"),
         record::Body::Erased => Some("erased"),
-        _ => None,
-    }
-}
-
-/// What an audited change of this name wrote as this record; `None`: it writes none such, and the record is a row of its own.
-fn change_of(what: &str, record: &Record) -> Option<Change> {
-    let (bans, retracts) = (matches!(what, "ban" | "shadow ban"), matches!(what, "retract" | "moderation: retract"));
-    let decides = matches!(what, "held: approve" | "held: deny");
-    match &record.body {
-        record::Body::Ban(_) => Some(Change::Ban).filter(|_| bans),
-        record::Body::Unban(_) => Some(Change::Unban).filter(|_| what == "unban"),
-        record::Body::Retract(_) => Some(Change::Retract).filter(|_| retracts || what == "ban"),
-        // Nobody decided about what expires, whatever is decided beside it.
-        record::Body::HeldEnd(end) => Some(Change::HeldEnd).filter(|_| decides && end.end != record::End::Expired),
-        record::Body::Room(_) | record::Body::Config(_) if bans || retracts || decides || what == "unban" => None,
-        record::Body::Room(_) => Some(Change::Room),
-        record::Body::Config(_) => Some(Change::Config),
         _ => None,
     }
 }

@@ -17,13 +17,13 @@ use grandstand_core::viewer::resume::{self, Answer, Priority, Reason};
 use grandstand_store::fault::Fault;
 use grandstand_store::log::{LogReader, PAGE_ROWS_MAX, PAGE_TIME_MAX};
 
+use crate::changes::{self, CHANGES_MAX, Part};
 use crate::clock;
 use crate::failpoint;
 use crate::link::{
     After, AuditAsked, Audited, BackPage, ExportPage, Fetch, JobBox, Page, Past, Piece, Read, ReadRefused, Resumed,
     ShardStatus, ToReader, ToWorker, WorkerId, Workers,
 };
-use crate::shard::changes::{self, CHANGES_MAX, Part};
 use crate::shard::facts::{Facts, Moment};
 use crate::shard::piece;
 
