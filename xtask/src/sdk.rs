@@ -25,7 +25,8 @@ pub fn build(root: &Path, check: bool) -> Result<PathBuf> {
     Ok(out)
 }
 
-/// The kept bundles are fresh and small enough; every package's own tests pass, and the client does against the real binary.
+/// The kept bundles are fresh and small enough; every package's own tests pass, and the client does against the real binary,
+/// in Node and in Deno.
 /// `runs`: how many random networks its model test goes through.
 pub fn test(root: &Path, runs: Option<u32>) -> Result<()> {
     let out = build(root, true)?;
@@ -39,13 +40,31 @@ pub fn test(root: &Path, runs: Option<u32>) -> Result<()> {
     }
     ensure!(!tests.is_empty(), "the packages of web/ have no tests");
     tests.sort();
-    let mut command = Command::new("node");
-    if let Some(runs) = runs {
-        command.env("RUNS", runs.to_string());
-    }
-    call(command.arg("--test").env("BUILT", &out).args(tests))?;
     let clients = suites::node(root)?;
+    // Each runtime that the package names: Deno is npm's, beside the programs that other clients' tests need.
+    let mut node = Command::new("node");
+    node.arg("--test");
+    let mut deno = self::deno(&clients);
+    deno.args(["test", "--allow-all", "--no-check", "--no-lock"]);
+    for mut command in [node, deno] {
+        if let Some(runs) = runs {
+            command.env("RUNS", runs.to_string());
+        }
+        call(command.env("BUILT", &out).args(&tests))?;
+    }
+    let mut deno = self::deno(&clients);
+    deno.args(["run", "--allow-all", "--no-lock"]);
+    for mut command in [Command::new("node"), deno] {
+        command.arg(root.join("tests/clients/sdk.mjs")).arg(suites::binary(root)?).arg(out.join("sdk/dist"));
+        call(command.env("NODE_PATH", clients.join("node_modules")))?;
+    }
+    Ok(())
+}
+
+/// Deno, as npm installed it; what it keeps for itself stays below target.
+fn deno(clients: &Path) -> Command {
     let mut command = Command::new("node");
-    command.arg(root.join("tests/clients/sdk.mjs")).arg(suites::binary(root)?).arg(out.join("sdk/dist"));
-    call(command.env("NODE_PATH", clients.join("node_modules")))
+    command.arg(clients.join("node_modules/deno/bin.cjs"));
+    command.env("DENO_DIR", clients.join("deno")).env("DENO_NO_UPDATE_CHECK", "1");
+    command
 }
