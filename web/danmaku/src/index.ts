@@ -100,7 +100,6 @@ export class Danmaku {
   /** Takes back what `hits`: what is shown is replaced in its place. */
   retract(hits: (about: unknown, id: string | number) => boolean, reason = ''): void {
     for (const placed of this.#wall.retract((what, id) => hits(what.about, id), reason)) this.#drawer.changed(placed);
-   
     this.#run();
   }
 
