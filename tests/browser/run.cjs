@@ -123,6 +123,18 @@ const tests = {
     await Promise.all([a.context().close(), b.context().close()]);
   },
 
+  async 'a page that finds rubbish where it kept a guest asks for a name'({ browser, url }) {
+    const page = await open(browser, `${url}/rooms/rubbish`);
+    for (const rubbish of ['{broken', '7', '[]', '{"token":5,"expires":9e15}', '{"token":"a.b.c","expires":1}']) {
+      await page.evaluate((text) => localStorage.setItem('grandstand.guest', text), rubbish);
+      await page.reload();
+      await live(page);
+      check(await page.isVisible('#name-row'), `${rubbish} is taken for a guest`);
+    }
+    check(page.faults.length === 0, `page faults: ${page.faults}`);
+    await page.context().close();
+  },
+
   async 'likes of one page are totals on all of them'({ browser, url }) {
     const [a, b] = await Promise.all([open(browser, `${url}/rooms/liked`), open(browser, `${url}/rooms/liked`)]);
     await Promise.all([live(a), live(b)]);
