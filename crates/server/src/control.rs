@@ -50,7 +50,7 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -82,6 +82,8 @@ use answer::Problem;
 pub const REQUESTS_MAX: usize = 1024;
 /// Exports running at a time: each holds a reader for a page after page.
 const EXPORTS_MAX: usize = 8;
+/// A task that failed is begun anew after so long.
+const AFTER_FAULT: Duration = Duration::from_secs(1);
 /// A part that finds its worker's mailbox full is offered again this often, for about 5 s.
 const OFFER_EVERY: Duration = Duration::from_millis(5);
 const OFFERS_MAX: u32 = 1000;
@@ -279,10 +281,9 @@ pub fn start(
             if let Some(listener) = internal {
                 tokio::spawn(internal::serve(control.clone(), listener, sealed));
             }
-            // It ends with the runtime; a look that fails is followed by the next.
-            tokio::spawn(feeds::watch(Arc::downgrade(&control)));
-            // The same.
-            tokio::spawn(webhooks::run(Arc::downgrade(&control)));
+            // They end with the runtime; a look that fails is followed by the next.
+            tokio::spawn(kept("the watch over feeds", AFTER_FAULT, Arc::downgrade(&control), feeds::watch));
+            tokio::spawn(kept("telling receivers", AFTER_FAULT, Arc::downgrade(&control), webhooks::run));
             serve(control, requests, stopped).await;
         });
     })?;
@@ -294,6 +295,25 @@ impl Running {
     pub fn stop(self) {
         let _ = self.stop.send(true);
         let _ = self.thread.join();
+    }
+}
+
+/// A task that is begun anew, so much later, when a fault of its own ended it; it ends when the task does.
+async fn kept<F: Future<Output = ()> + Send + 'static>(
+    name: &'static str,
+    after: Duration,
+    control: Weak<Control>,
+    begin: impl Fn(Weak<Control>) -> F,
+) {
+    while let Err(fault) = tokio::spawn(begin(control.clone())).await {
+        if !fault.is_panic() {
+            return;
+        }
+        tracing::error!(name, "a task panicked, and is begun anew");
+        if let Some(control) = control.upgrade() {
+            control.panics.fetch_add(1, Ordering::Relaxed);
+        }
+        tokio::time::sleep(after).await;
     }
 }
 
@@ -367,5 +387,22 @@ impl Control {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Weak;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn a_task_that_panics_is_begun_anew_and_one_that_ends_is_not() {
+        static BEGUN: AtomicU64 = AtomicU64::new(0);
+        let task = |_| async {
+            assert!(BEGUN.fetch_add(1, Ordering::Relaxed) == 2, "a fault for this test");
+        };
+        super::kept("a test", Duration::ZERO, Weak::new(), task).await;
+        assert_eq!(BEGUN.load(Ordering::Relaxed), 3);
     }
 }

@@ -44,7 +44,7 @@ pub fn text(control: &Control) -> String {
         "grandstand_control_panics_total",
         COUNTER,
         "panics",
-        "Handlers that panicked; each cost its own request.",
+        "Handlers and tasks that panicked; a handler cost its own request, a task was begun anew.",
         read(&control.panics),
     );
     processes(control, &mut page);

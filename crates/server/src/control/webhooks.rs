@@ -21,7 +21,7 @@ mod pump;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use grandstand_core::names::RoomId;
 use grandstand_core::record::{Audience, Record};
@@ -208,8 +208,19 @@ impl Webhooks {
         }
     }
 
+    /// After a holder's fault it has to be put right by [`Webhooks::begin_anew`]; until then it is read as it stands.
     fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().expect("no holder of this lock can panic")
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing is under way: each receiver is told from where it stands in the books.
+    fn begin_anew(&self) {
+        self.book.clear_poison();
+        for live in self.book().live.values_mut() {
+            if let Some(anew) = Live::of(live.receiver.clone(), Some(live.saved()), self.rules) {
+                *live = Live { last_failure: live.last_failure.take(), ..anew };
+            }
+        }
     }
 
     /// Delivered, failed, passed over, given up since the start.
@@ -233,5 +244,39 @@ impl Webhooks {
             states[state] += 1;
         }
         (states, longest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::time::Duration;
+
+    use grandstand_core::time::Mono;
+    use grandstand_core::webhooks::Work;
+
+    use super::Webhooks;
+    use super::files::{Saved, tests::receiver, write_receivers, write_state};
+    use crate::config;
+
+    #[test]
+    fn what_was_under_way_at_a_fault_is_told_again() {
+        let folder = tempfile::tempdir().unwrap();
+        write_receivers(folder.path(), [receiver("a")].iter()).unwrap();
+        let saved = Saved { base: 9, tracks: vec![(Some("match:1".to_owned()), 8)], ..Saved::default() };
+        write_state(folder.path(), &BTreeMap::from([("a".to_owned(), saved)])).unwrap();
+        let settings = config::Webhooks { allow: Vec::new(), ca_file: None, give_up: Duration::from_secs(60) };
+        let webhooks = Webhooks::read(folder.path(), &settings);
+        let work = || webhooks.book().live.get_mut("a").unwrap().tracks.next(Mono(1));
+        assert!(matches!(work(), Some(Work::Read { after, .. }) if after.value() == 8));
+        assert!(work().is_none(), "it is under way");
+        let held = catch_unwind(AssertUnwindSafe(|| {
+            let _book = webhooks.book();
+            panic!("a fault for this test");
+        }));
+        assert!(held.is_err());
+        webhooks.begin_anew();
+        assert!(matches!(work(), Some(Work::Read { after, .. }) if after.value() == 8));
     }
 }

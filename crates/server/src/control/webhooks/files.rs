@@ -136,13 +136,13 @@ pub fn write_state(data: &Path, state: &BTreeMap<String, Saved>) -> io::Result<(
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use std::collections::BTreeMap;
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::{Receiver, Saved, read, write_receivers, write_state};
 
-    fn receiver(id: &str) -> Receiver {
+    pub fn receiver(id: &str) -> Receiver {
         Receiver {
             id: id.to_owned(),
             url: "https://hooks.example.com/".to_owned(),

@@ -44,14 +44,19 @@ enum Done {
     Read { id: String, track: Track, found: Option<Found> },
 }
 
-/// Runs for as long as the role is there.
+/// Runs for as long as the role is there. Begun anew, it tells again what was under way.
 pub async fn run(control: Weak<Control>) {
     let mut under_way: JoinSet<Done> = JoinSet::new();
     let mut rng = Rng::new(u64::from_le_bytes(crate::auth::files::random::<8>()));
     let mut saved = clock::mono();
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let Some(changed) = control.upgrade().map(|control| control.webhooks.changed.clone()) else { return };
+    let Some(changed) = control.upgrade().map(|control| {
+        control.webhooks.begin_anew();
+        control.webhooks.changed.clone()
+    }) else {
+        return;
+    };
     let mut looks = true;
     loop {
         let first = tokio::select! {
