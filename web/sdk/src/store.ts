@@ -437,12 +437,9 @@ export class Store {
     const { id } = entry;
     const at = this.entries.indexOf(entry);
     if (at >= 0) this.entries.splice(at, 1);
-    let after = this.entries.length;
-    // The newest goes before the reader's own undecided lines only where those are newer than it.
-    if (id !== undefined) {
-      while (after > 0 && (this.entries[after - 1]!.id ?? -1) > id) after -= 1;
-    }
-    this.entries.splice(after, 0, entry);
+    // An answer may have overtaken what was said before it: lines that have no id yet stand between. Without an id nothing is above.
+    const above = this.entries.findIndex((e) => e.id! > id!);
+    this.entries.splice(above < 0 ? this.entries.length : above, 0, entry);
   }
 
   #comment(c: CommentEvent): void {

@@ -329,6 +329,16 @@ test('an own comment that waits is sent again, though the board has moved on', (
 
 // ---- what comes out of order
 
+test('what was said before an own comment stands above it, though the answer came first and another one waits', () => {
+  const store = new Store('r');
+  store.publish('first', ann, 'first', 0);
+  store.publish('second', ann, 'second', 0);
+  store.apply({ type: 'publish_ack', client_msg_id: 'first', event_id: 12 }, 0);
+  store.apply({ type: 'comment', event_id: 10, user: ann, body: 'earlier', ts: '2026-01-01T00:00:00.000Z' }, 0);
+  store.apply({ type: 'comment', event_id: 14, user: ann, body: 'later', ts: '2026-01-01T00:00:00.000Z' }, 0);
+  assert.deepEqual(store.entries.filter((e) => e.id !== undefined).map((e) => e.body), ['earlier', 'first', 'later']);
+});
+
 test('a banner that was taken down is not put up again by an older snapshot', () => {
   const store = new Store('r');
   const until_ts = '2026-01-01T01:00:00.000Z';
