@@ -330,11 +330,12 @@ fn ages(a_window: f64) -> Vec<u64> {
 
 #[test]
 fn a_room_that_says_just_about_what_it_shows_shows_what_was_said_now() {
-    // From half of what a window shows to five times it: with its frame's 200 ms, p99 is below the second that is promised.
+    // From half of what a window shows to five times it: nothing is older than three windows, which with its frame's 200 ms is below
+    // the second that is promised.
     for a_window in [32.0, 58.0, 64.0, 70.0, 320.0] {
         let ages = ages(a_window);
         let at = |q: f64| ages[(ages.len() as f64 * q) as usize];
-        assert!(at(0.5) <= 200 && at(0.99) < 700 && *ages.last().unwrap() < 800, "{a_window}: {}", at(0.99));
+        assert!(at(0.5) <= 200 && *ages.last().unwrap() < 600, "{a_window}: {} and {:?}", at(0.5), ages.last());
         let places = WINDOWS as usize * a_window.min(64.0) as usize;
         assert!(ages.len() > places * 93 / 100, "{} of {places} places", ages.len());
     }
