@@ -17,7 +17,7 @@ use crate::suites::{call, install, missing, target};
 
 const BASELINE: &str = "tests/bench/instructions.json";
 /// Of the baseline's count, in percent.
-const RISE_MAX: f64 = 5.0;
+const RISE_MAX: u64 = 5;
 const RENEW: &str = "cargo xtask instructions --renew";
 
 pub fn run(root: &Path) -> Result<()> {
@@ -42,24 +42,36 @@ fn compare(root: &Path, rustc: &str) -> Result<()> {
         "{BASELINE} was counted with `{counted_with}`, this is `{rustc}`: the counts cannot be compared; renew it by `{RENEW}`"
     );
     let known = baseline["instructions_per_call"].as_object().context(BASELINE)?;
+    let known: BTreeMap<_, _> = known.iter().filter_map(|(name, n)| Some((name.clone(), n.as_u64()?))).collect();
     let counts = count(root)?;
-    let mut faults = Vec::new();
     println!("{:<24} {:>9} {:>9} {:>8}", "instructions a call", "baseline", "now", "change");
     for (name, now) in &counts {
-        let Some(before) = known.get(name).and_then(Value::as_u64) else {
-            faults.push(format!("{name} has no baseline"));
-            continue;
-        };
-        let change = (*now as f64 / before.max(1) as f64 - 1.0) * 100.0;
-        println!("{name:<24} {before:>9} {now:>9} {change:>+7.1} %");
-        if change > RISE_MAX {
-            faults.push(format!("{name} rose from {before} to {now} ({change:+.1} %)"));
+        if let Some(before) = known.get(name) {
+            println!("{name:<24} {before:>9} {now:>9} {:>+7.1} %", change(*before, *now));
         }
     }
-    let gone = known.keys().filter(|name| !counts.contains_key(*name));
-    faults.extend(gone.map(|name| format!("{name} is in the baseline and is not counted any more")));
+    let faults = faults(&known, &counts);
     ensure!(faults.is_empty(), "{}; where that is meant, renew by `{RENEW}`", faults.join("; "));
     Ok(())
+}
+
+/// In percent.
+fn change(before: u64, now: u64) -> f64 {
+    (now as f64 / before.max(1) as f64 - 1.0) * 100.0
+}
+
+/// What is wrong with the counts, each with its numbers.
+fn faults(known: &BTreeMap<String, u64>, counts: &BTreeMap<String, u64>) -> Vec<String> {
+    let of = |(name, now): (&String, &u64)| match known.get(name) {
+        None => Some(format!("{name} has no baseline")),
+        Some(before) if now * 100 > before * (100 + RISE_MAX) => {
+            Some(format!("{name} rose from {before} to {now} ({:+.1} %)", change(*before, *now)))
+        }
+        Some(_) => None,
+    };
+    let gone = known.keys().filter(|name| !counts.contains_key(*name));
+    let gone = gone.map(|name| format!("{name} is in the baseline and is not counted any more"));
+    counts.iter().filter_map(of).chain(gone).collect()
 }
 
 /// Instructions of one call of each case.
@@ -110,4 +122,30 @@ fn valgrind() -> Result<()> {
 fn rustc() -> Result<String> {
     let said = Command::new("rustc").arg("-V").output().context("rustc")?;
     Ok(String::from_utf8(said.stdout)?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::faults;
+
+    fn counts(of: &[(&str, u64)]) -> BTreeMap<String, u64> {
+        of.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect()
+    }
+
+    #[test]
+    fn a_rise_of_more_than_five_percent_is_a_fault_with_its_numbers_and_a_fall_is_none() {
+        let known = counts(&[("merge", 1_000), ("walk", 1_000), ("pick", 1_000), ("old", 7)]);
+        let now = counts(&[("merge", 1_050), ("walk", 1_051), ("pick", 10), ("new", 7)]);
+        assert_eq!(
+            faults(&known, &now),
+            [
+                "new has no baseline",
+                "walk rose from 1000 to 1051 (+5.1 %)",
+                "old is in the baseline and is not counted any more"
+            ]
+        );
+        assert_eq!(faults(&known, &known), Vec::<String>::new());
+    }
 }
