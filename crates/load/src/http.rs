@@ -10,6 +10,9 @@ use grandstand_client::http::read_head;
 use crate::link::{Blocking, Door};
 use crate::run::Settings;
 
+/// Before a connection that was new and ended without an answer is made anew.
+const AGAIN: Duration = Duration::from_millis(100);
+
 pub struct Http {
     addr: SocketAddr,
     host: String,
@@ -26,7 +29,8 @@ impl Http {
         Ok(Http { addr: settings.addr, host, token, door, stream: None })
     }
 
-    /// One call with a JSON body. A connection that ended meanwhile is made anew once.
+    /// One call with a JSON body, whose repeat is the same call. A connection that ended meanwhile is made anew, and that once more: it may have
+    /// met the port of a process that was about to leave it.
     pub fn call(&mut self, method: &str, target: &str, headers: &str, body: &str) -> Result<(u16, Vec<u8>)> {
         let token = self.token.as_ref().map(|t| format!("Authorization: Bearer {t}\r\n")).unwrap_or_default();
         let request = format!(
@@ -40,12 +44,19 @@ impl Http {
             self.stream = stream;
             return Ok(answer);
         }
+        let (answer, stream) = self.afresh(&request).or_else(|_| {
+            std::thread::sleep(AGAIN);
+            self.afresh(&request)
+        })?;
+        self.stream = stream;
+        Ok(answer)
+    }
+
+    fn afresh(&self, request: &str) -> Result<Answer> {
         let fresh = TcpStream::connect(self.addr)?;
         fresh.set_nodelay(true)?;
         fresh.set_read_timeout(Some(Duration::from_secs(40)))?;
-        let (answer, stream) = exchange(self.door.blocking(fresh)?, &request)?;
-        self.stream = stream;
-        Ok(answer)
+        exchange(self.door.blocking(fresh)?, request)
     }
 }
 

@@ -175,7 +175,8 @@ pub struct Settings {
     pub publishes: bool,
     /// Likes a second over all rooms, by connections that are users of their own, one a token.
     pub like_rate: f64,
-    /// The first time that a viewer is given more than its cap, or nothing for long, ends the run.
+    /// The first time that a viewer is given something twice, out of order, with a hole in its numbers or against the protocol, more
+    /// than its cap, or nothing for long, ends the run.
     pub ends_at_breach: bool,
     pub liker_tokens: Vec<String>,
     pub likes: bool,

@@ -1,8 +1,9 @@
 //! Evenings with a name: who comes, who says what, and what the server has promised for it.
 //!
 //! A scenario is a row of [`table`] and nothing else; one engine runs them all. Its promises ([`promise`]) are held against what the
-//! viewers saw, beside the checks of every run (order, numbers without a hole, nothing lost without a word). A promise of which
-//! nothing was measured is broken, not kept.
+//! viewers saw, beside the checks of every run (order, numbers without a hole, nothing lost without a word). What one viewer can
+//! judge by itself, order, numbers, protocol, and of a sampled room its cap and its silence, it judges with each event, and the
+//! first breach ends the evening. A promise of which nothing was measured is broken, not kept.
 //!
 //! At a scale below 1 there are fewer viewers and rooms, slower rates and shorter times. Then what is a matter of time is told and not
 //! judged: a tenth shows that it runs, and a busy machine is no proof.
@@ -135,7 +136,7 @@ impl Scenario {
             banners_from: self.banners.1 * times,
             sampling: self.sampling.map(str::to_owned),
             scorers: self.scores.1,
-            ends_at_breach: promises(|p| matches!(p, Promise::Sampled(_))),
+            ends_at_breach: true,
             seconds: (self.seconds * times).max(least),
             ..base
         };

@@ -959,6 +959,8 @@ impl Viewers {
 
     fn fault(&mut self, slot: usize, what: &str) -> Step {
         *self.seen.faults.entry(what.to_owned()).or_default() += 1;
+        let viewer = &self.viewers[slot];
+        breach(&self.settings, viewer, self.go_us, viewer.rate.last_ms, what);
         self.end(slot);
         Step::Gone
     }
@@ -1031,6 +1033,8 @@ impl Viewers {
                 }
                 if event.id <= viewer.cursor {
                     self.seen.duplicates += 1;
+                    let what = format!("event {} after {}", event.id, viewer.cursor);
+                    breach(&self.settings, viewer, self.go_us, viewer.rate.last_ms, &what);
                     return true;
                 }
                 viewer.cursor = event.id;
@@ -1039,6 +1043,8 @@ impl Viewers {
                     let baseline = viewer.pseq > 0 || viewer.transport != Transport::Poll;
                     if event.pseq != viewer.pseq + 1 && baseline {
                         self.seen.missing_pseq += 1;
+                        let what = format!("priority event {} after {}", event.pseq, viewer.pseq);
+                        breach(&self.settings, viewer, self.go_us, viewer.rate.last_ms, &what);
                     }
                     viewer.pseq = event.pseq;
                 }
@@ -1213,14 +1219,16 @@ impl Viewer {
     }
 }
 
-/// Says at once, where the run wants it, which viewer saw a promise broken and when.
+/// Says at once, where the run wants it, which viewer saw a promise broken and when; `ts_ms`: after which comment of the log, where
+/// that is known.
 fn breach(settings: &Settings, viewer: &Viewer, go_us: Option<u64>, ts_ms: u64, what: &str) {
     if !settings.ends_at_breach {
         return;
     }
     let after = go_us.map_or(0.0, |go| micros().saturating_sub(go) as f64 / 1e6);
-    let (room, at) = (&settings.rooms[viewer.room as usize], stamp::text(Wall(ts_ms)));
-    let breach = format!("viewer {} of room {room}, {after:.1} s after the beginning ({at}): {what}", viewer.n);
+    let at = if ts_ms > 0 { format!(" ({})", stamp::text(Wall(ts_ms))) } else { String::new() };
+    let room = &settings.rooms[viewer.room as usize];
+    let breach = format!("viewer {} of room {room}, {after:.1} s after the beginning{at}: {what}", viewer.n);
     say(&Breach { breach });
 }
 
