@@ -37,9 +37,11 @@ BUILT = TARGET / {"dev": "debug"}.get(PROFILE, PROFILE)
 BINARY = str(BUILT / "grandstand")
 
 
-def begin_load(server: Server, *args: str) -> subprocess.Popen[str]:
+def begin_load(server: Server, *args: str, books: bool = True, prefix: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    """`books`: what viewers saw is held against what the server counted."""
     assert server.process
-    command = [BINARY, "load", "--url", server.url, *server.ca, "--data", str(server.data), "--pid", str(server.process.pid), "--json", *args]
+    asked = ["--pid", str(server.process.pid)] if books else []
+    command = [*prefix, BINARY, "load", "--url", server.url, *server.ca, "--data", str(server.data), *asked, "--json", *args]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -414,7 +416,8 @@ def one_of_four(name: str, kills: bool) -> None:
     with Server(BINARY, args=["--gateways", "4"]) as server:
         token = server.token("ops", "region-ops")
         words = ["--viewers", str(viewers), "--connect-rate", "1500", "--rate", "5", "--score-rate", "1", "--seconds", "60"]
-        run = begin_load(server, *words)
+        # A process that is killed takes with it what it counted in its last second.
+        run = begin_load(server, *words, books=not kills)
         streams = lambda listed: sum(gateway["load"]["streams"] for gateway in listed)  # noqa: E731
 
         def until(what: str, holds: object, within: float = 60) -> float:
@@ -461,6 +464,43 @@ def restart() -> None:
 def gateway_kill() -> None:
     """kill -9 of one of four gateway processes: 95 % of the viewers back within 10 s, nothing lost."""
     one_of_four("gateway-kill", True)
+
+
+def vanished() -> None:
+    """5 000 viewers by every transport are gone without a word, as when a network fails: the server is rid of all their sockets within 35 s.
+
+    Server and viewers have a network of their own, which is taken down; so it needs root.
+    """
+    viewers, slack = scaled(5_000), 8
+    with tempfile.TemporaryDirectory() as folder:
+        apart = Path(folder) / "grandstand"
+        apart.write_text(f"#!/bin/sh\nexec unshare -n -- sh -c 'ip link set lo up && exec \"$@\"' sh {BINARY} \"$@\"\n")
+        apart.chmod(0o755)
+        with Server(str(apart)) as server:
+            assert server.process
+            within = ("nsenter", "-t", str(server.process.pid), "-n", "--")
+            descriptors = lambda: len(os.listdir(f"/proc/{server.process.pid}/fd"))  # noqa: E731
+            before = descriptors()
+            words = ["--viewers", str(viewers), "--transport", "mix", "--connect-rate", "1000", "--rate", "1", "--score-rate", "1", "--seconds", "300"]
+            run = begin_load(server, *words, books=False, prefix=within)
+            start = time.monotonic()
+            while descriptors() < before + viewers:
+                assert run.poll() is None, f"the load ended: {run.communicate()[1][-2000:]}"
+                assert time.monotonic() - start < 120, "the room did not fill"
+                time.sleep(0.1)
+            # Each is greeted, and given something.
+            time.sleep(5)
+            subprocess.run([*within, "ip", "link", "set", "lo", "down"], check=True)
+            start = time.monotonic()
+            run.kill()
+            run.communicate()
+            while descriptors() > before + slack and time.monotonic() - start < 120:
+                time.sleep(0.1)
+            took, left = time.monotonic() - start, descriptors() - before
+            subprocess.run([*within, "ip", "link", "set", "lo", "up"], check=True)
+    held = took <= 35 and left <= slack
+    say("vanished", viewers=viewers, seconds=took, left=left, held=held)
+    verdict(held, "vanished", {"rid of all after, s": took, "left": left})
 
 
 class Starved:
@@ -832,7 +872,7 @@ def scenarios() -> None:
         scenario(name)
 
 
-FIGURES = [memory, delivery, fanout, deflate, accept, slow, storm_short, storm, storm_tls, crowd, neighbours, idle, restart, gateway_kill, starved, publish, latency, snapshot, recovery, erase, admission, classifier, http2, likes, likes_processes, peers, scenarios, build]
+FIGURES = [memory, delivery, fanout, deflate, accept, slow, storm_short, storm, storm_tls, crowd, neighbours, idle, restart, gateway_kill, vanished, starved, publish, latency, snapshot, recovery, erase, admission, classifier, http2, likes, likes_processes, peers, scenarios, build]
 
 
 def main(only: list[str]) -> None:
