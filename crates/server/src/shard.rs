@@ -307,3 +307,21 @@ fn spawn(name: &str, on_fatal: &OnFatal, run: impl FnOnce() + Send + 'static) ->
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::{OnFatal, spawn};
+
+    #[test]
+    fn f31_an_assertion_that_fails_in_a_thread_of_the_shard_is_fatal_and_an_end_is_not() {
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let hear = said.clone();
+        let on_fatal: OnFatal = Arc::new(move |why| hear.lock().unwrap().push(why.to_owned()));
+        spawn("shard-owner", &on_fatal, || {}).unwrap().join().unwrap();
+        assert!(said.lock().unwrap().is_empty());
+        spawn("shard-owner", &on_fatal, || panic!("an order that was corrupted")).unwrap().join().unwrap();
+        assert_eq!(*said.lock().unwrap(), ["an assertion failed in shard-owner; the next start reads the log again"]);
+    }
+}

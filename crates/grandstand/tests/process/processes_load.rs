@@ -1,13 +1,14 @@
 //! Several gateway processes under load: what crosses the link, a restart of one, the shard killed, one that hangs.
 
 use std::collections::{BTreeSet, HashMap};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::fan::{Fans, Track, with_fans};
 use crate::processes::{child, kill, metric, number, shard_pid};
-use crate::support::{Http, LIMIT, Server, signal};
+use crate::support::{Http, LIMIT, Server, signal, until};
 use crate::viewer::{RUNGS, Rung, Viewer};
 
 /// How often the shard is killed in a row.
@@ -330,4 +331,40 @@ fn holder(server: &Server, pids: &[u32], port: u16) -> u32 {
         assert!(start.elapsed() < LIMIT, "nobody has accepted the connection");
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn f02_a_load_run_outlives_the_death_of_every_gateway_process_and_its_viewers_miss_nothing() {
+    let server = Server::start(&["--gateways", "2"], &[]);
+    let mut run = Command::new(env!("CARGO_BIN_EXE_grandstand"));
+    run.args(["load", "--url", &format!("http://{}", server.addr), "--data"]).arg(server.data());
+    run.args([
+        "--viewers",
+        "60",
+        "--transport",
+        "mix",
+        "--rate",
+        "20",
+        "--score-rate",
+        "2",
+        "--seconds",
+        "8",
+        "--json",
+    ]);
+    let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary can be started");
+    // Whoever meets the port in the moment in which its process is killed tries again.
+    let at_least = |name: &str, n: u64| {
+        let page = server.try_http().and_then(|mut http| http.call("GET", "/metrics", None, None));
+        page.is_ok_and(|page| page.status == 200 && number(&String::from_utf8_lossy(&page.body), name) >= n)
+    };
+    until("everybody is there", || at_least("grandstand_gateway_streams_admitted_total", 60));
+    for gateway in 0..2 {
+        kill(gateways(&server, 2)[gateway]);
+        until("another is there", || at_least("grandstand_link_joined_total", 3 + gateway as u64));
+    }
+    let out = run.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{said}\n{}", String::from_utf8_lossy(&out.stderr));
+    let report: Value = serde_json::from_str(&said).expect("one JSON object");
+    assert!(report["reconnects"].as_u64().is_some_and(|n| n >= 40), "every rung came back: {report}");
 }

@@ -3,13 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::processes::metric;
 use crate::support::{LIMIT, Server, until};
 use crate::viewer::{RUNGS, Rung, Viewer, ids};
+use crate::wide::millis;
 
 const ROOM: &str = "wide";
 const SPEAKERS: usize = 4;
@@ -155,6 +156,87 @@ fn each_viewer_of_a_wide_room_has_a_part_of_its_own_on_every_rung_and_after_ever
 #[test]
 fn gateway_processes_give_a_viewer_the_same_part() {
     wide_room(&["--gateways", "2"]);
+}
+
+/// How far what was told is from what was given, as a share of it. `given`: comments of one stream up to there; `raw`: all that was
+/// said, in order; `first`: of each window the first id.
+fn off(told: f64, given: &[u64], raw: &[u64], first: &BTreeMap<u64, u64>, of: &BTreeMap<u64, u64>) -> f64 {
+    let newest = given.last().expect("something was given");
+    let said = raw.partition_point(|id| *id < first[&of[newest]]);
+    let measured = given.len() as f64 / said as f64;
+    (told - measured).abs() / measured
+}
+
+/// By the log alone, so that no clock of the test and no busy machine has a say: at each figure that a viewer is told, what it was
+/// given before it on the same stream, and what had been said when the window closed that it was given last. All of it is within the ten
+/// seconds that a figure is of.
+#[test]
+fn the_part_that_viewers_are_told_is_the_part_they_were_given() {
+    for args in [&[][..], &["--gateways", "2"]] {
+        let server = Server::start(args, &[]);
+        let backend = server.token("backend", &["backend"]);
+        let operator = server.token("op", &["region-ops"]);
+        server.put_room(ROOM, &operator, json!({"sampling": "always"}));
+        let rungs = [Rung::WebSocket, Rung::Sse, Rung::WebSocket];
+        let mut viewers: Vec<Viewer> = rungs
+            .iter()
+            .enumerate()
+            .map(|(n, rung)| {
+                let token = server.token(&format!("viewer-{n}"), &["viewer"]);
+                Viewer::greeted(&server, *rung, ROOM, Some(&token))
+            })
+            .collect();
+        let (calmer, over, said) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
+        let began = Instant::now();
+        let mut seen: Vec<Vec<Value>> = vec![Vec::new(); viewers.len()];
+        std::thread::scope(|scope| {
+            for speaker in 0..SPEAKERS {
+                let until = if speaker == 0 { &over } else { &calmer };
+                let (server, backend, said) = (&server, &backend, &said);
+                scope.spawn(move || speak(server, backend, speaker, until, said));
+            }
+            // A window gives each viewer one. Then three of four fall silent, so that the part grows and is told anew.
+            let mut hear = |n: usize| {
+                for (viewer, seen) in viewers.iter_mut().zip(&mut seen) {
+                    while comments(seen).len() < n {
+                        seen.extend(viewer.next());
+                        assert!(viewer.closed.is_none() && began.elapsed() < LIMIT, "{:?}", viewer.closed);
+                    }
+                }
+            };
+            hear(8);
+            calmer.store(true, Ordering::Relaxed);
+            hear(24);
+            over.store(true, Ordering::Relaxed);
+        });
+        let lines = server.export_with(ROOM, &backend, "raw");
+        let is_raw = |line: &&Value| line["type"] == "comment" && line["audience"] == "nobody";
+        let raw: Vec<u64> = lines.iter().filter(is_raw).filter_map(|line| line["event_id"].as_u64()).collect();
+        let ts = |event: &Value| event["ts"].as_str().map(millis);
+        let begun = lines.iter().find(is_raw).and_then(ts).expect("somebody spoke");
+        let of = windows(&server, &backend);
+        // From the newest, so that the first of a window is what stays.
+        let first: BTreeMap<u64, u64> = of.iter().rev().map(|(id, window)| (*window, *id)).collect();
+        for (who, seen) in seen.iter().enumerate() {
+            let mut n_told = 0;
+            for (at, event) in seen.iter().enumerate() {
+                let given = comments(&seen[..at]);
+                let Some(told) = event["keep_fraction"].as_f64().filter(|_| given.len() >= 8) else { continue };
+                // Later the figure is not of the whole run any more, however slow the machine is.
+                let last =
+                    seen[..at].iter().rev().find(|e| e["type"] == "comment").and_then(ts).expect("it was given some");
+                if last > begun + Duration::from_secs(9) {
+                    break;
+                }
+                // It may have been counted before the window that it rode behind.
+                let before = &given[..given.len() - 1];
+                let off = off(told, &given, &raw, &first, &of).min(off(told, before, &raw, &first, &of));
+                assert!(off < 0.1, "viewer {who}: {told} told after {} of {}, {off} off", given.len(), raw.len());
+                n_told += 1;
+            }
+            assert!(n_told > 0, "viewer {who} was told nothing that could be compared");
+        }
+    }
 }
 
 #[test]

@@ -68,8 +68,9 @@ fn a_room_at_the_brim_shows_what_was_said_now_and_tells_the_part_it_gives() {
     assert_eq!(report["told_sampled"], report["viewers"]);
     let told = &report["keep_told"];
     assert!(told["seconds"].as_u64().is_some_and(|n| n >= 2), "{told}");
-    // A tenth is judged for its shape alone; a figure that is not counted is off by far more.
-    assert!(told["worst"].as_f64().is_some_and(|worst| worst < 0.25), "{told}");
+    // Each second's figure beside what viewers were given in the ten seconds before, of what was acked in them: a share of two counts,
+    // which a slow machine changes alike. A figure that is not counted is off by far more; this one by a hundredth.
+    assert!(told["worst"].as_f64().is_some_and(|worst| worst < 0.1), "{told}");
 }
 
 #[test]

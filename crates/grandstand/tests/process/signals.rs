@@ -1,12 +1,14 @@
 //! How the process starts, stops and refuses to share its data.
 
+use std::io::Write;
 use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::json;
 
-use crate::support::Server;
-use crate::viewer::{RUNGS, Rung, Viewer};
+use crate::processes::metric;
+use crate::support::{Server, connected, until};
+use crate::viewer::{RUNGS, Rung, Viewer, ids, open_at};
 
 #[test]
 fn a_second_server_on_the_same_data_is_refused_with_the_reason() {
@@ -46,6 +48,33 @@ fn sigterm_tells_every_rung_and_ends_with_zero() {
     assert!(status.success(), "{status}");
     server.restart();
     assert_eq!(server.published("drain", &token, "k", "before"), id, "a retry after the restart is the same event");
+}
+
+#[test]
+fn f05_a_viewer_that_does_not_read_its_end_holds_no_drain_up_and_resumes_whole() {
+    let mut server = Server::start(&[], &[]);
+    let token = server.token("backend", &["backend"]);
+    let first = server.published("stalled", &token, "first", "first");
+    let mut stalled = connected(server.addr).expect("a connection");
+    let request = format!("GET /v1/rooms/stalled/sse?last_event_id={first} HTTP/1.1\r\nHost: {}\r\n\r\n", server.addr);
+    stalled.write_all(request.as_bytes()).expect("sent");
+    until("it is let in", || metric(&server, "grandstand_gateway_streams{transport=\"sse\"}") == 1);
+    // More than two sockets' buffers hold: the end finds no place behind it.
+    let mut http = server.http();
+    let text = "\u{1f3c6}".repeat(500);
+    let said: Vec<u64> = (0..400)
+        .map(|n| {
+            let body = json!({"client_msg_id": format!("k{n}"), "body": text});
+            let answer = http.call("POST", "/v1/rooms/stalled/comments", Some(&token), Some(&body)).expect("an answer");
+            answer.json["event_id"].as_u64().unwrap_or_else(|| panic!("{:?}", answer.json))
+        })
+        .collect();
+    server.signal("TERM");
+    let status = server.ended(Duration::from_secs(10));
+    assert!(status.success(), "{status}");
+    server.restart();
+    let mut back = open_at(&server, Rung::Sse, "stalled", Some(first));
+    assert_eq!(ids(&back.until_id(*said.last().expect("some"))), said);
 }
 
 #[test]

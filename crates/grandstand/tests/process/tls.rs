@@ -162,6 +162,30 @@ fn a_new_certificate_is_shown_on_sighup_and_a_bad_one_never() {
     server.published("cert", &token, "k2", "still served");
 }
 
+#[test]
+fn f28_where_no_file_can_be_opened_a_new_certificate_is_not_read_and_the_old_one_is_shown_on() {
+    let server = secure(&[]);
+    let (shown, key) = (server.folder().join("shown.pem"), server.folder().join("shown.key"));
+    let old = trusting(&shown);
+    let fresh = self_signed(server.folder(), "fresh");
+    std::fs::copy(&fresh.certificate, &shown).expect("copied");
+    std::fs::copy(&fresh.key, &key).expect("copied");
+    // Every number that is free is above it.
+    let allow = |n: &str| {
+        let set =
+            Command::new("prlimit").args(["--pid", &server.pid().to_string(), &format!("--nofile={n}:")]).status();
+        assert!(set.expect("prlimit is installed").success());
+    };
+    allow("3");
+    server.signal("HUP");
+    says(&server, "Too many open files");
+    allow("1000");
+    Wire::tls(server.addr, &old).expect("the old one is shown on");
+    server.signal("HUP");
+    says(&server, "read again");
+    assert!(Wire::tls(server.addr, &trusting_again(&old)).is_err(), "the new one is shown");
+}
+
 /// The same trust without the tickets, so that a certificate is asked for.
 fn trusting_again(config: &Arc<ClientConfig>) -> Arc<ClientConfig> {
     let mut config = ClientConfig::clone(config);

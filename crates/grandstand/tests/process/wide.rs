@@ -392,7 +392,7 @@ fn check(lines: &[Value], told: &[Told]) {
 }
 
 /// The time of day of a stamp, which is enough for a distance within one test.
-fn millis(ts: &str) -> Duration {
+pub fn millis(ts: &str) -> Duration {
     let part = |from: usize, to: usize| ts.get(from..to).and_then(|t| t.parse::<u64>().ok()).expect("a stamp");
     Duration::from_millis(((part(11, 13) * 60 + part(14, 16)) * 60 + part(17, 19)) * 1_000 + part(20, 23))
 }
