@@ -8,6 +8,7 @@ pub mod access;
 pub mod admission;
 pub mod banners;
 pub mod bans;
+pub mod bundles;
 pub mod claims;
 pub mod combos;
 pub mod dedupe;

@@ -388,12 +388,17 @@ const KEYS: &[Key] = &[
         "POST /v1/guest gives tokens to named guests. True without a configuration file.",
     ),
     key("limits.guests_per_minute", Takes::Number, "30", "Guest tokens an address is given in a minute."),
-    key("limits.streams_per_user", Takes::Number, "16", "Streams of one user over all transports."),
+    key(
+        "limits.streams_per_user",
+        Takes::Number,
+        "16",
+        "Streams of one user over all transports and gateway processes.",
+    ),
     key(
         "limits.streams_per_address",
         Takes::Number,
         "64",
-        "Streams of one IPv4 address or IPv6 /64 over all transports.",
+        "Streams of one IPv4 address or IPv6 /64 over all transports and gateway processes.",
     ),
     key("limits.polls_per_user", Takes::Number, "2", "Long-polls of one user that wait at a time."),
     key(

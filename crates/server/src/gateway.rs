@@ -58,6 +58,7 @@ use crate::auth::ticket::Tickets;
 use crate::auth::token::Verifier;
 use crate::edge::{self, Listen, Serves};
 use crate::kernel;
+use crate::link::bundles::Bundles;
 use crate::link::{ControlHandle, Delay, RoomInfo, ShardHandle, Tallies, ToWorker, Workers};
 use crate::metrics::Metrics;
 use holders::Holders;
@@ -67,7 +68,6 @@ use streams::StreamTable;
 use worker::Worker;
 
 pub use full::sockets_max;
-pub use holders::Limits as PollLimits;
 pub use streams::Limits as StreamLimits;
 
 /// What a gateway is told at its start.
@@ -84,7 +84,6 @@ pub struct Settings {
     /// Refuse a `Host` that is not loopback.
     pub development: bool,
     pub stream_limits: StreamLimits,
-    pub poll_limits: PollLimits,
     /// Addresses without a limit; loopback never has one.
     pub exempt: Vec<Network>,
     /// Whose word on the client's address is taken.
@@ -118,6 +117,7 @@ pub struct Deps {
     pub metrics: Arc<Metrics>,
     pub tallies: Tallies,
     pub admission: Arc<Admission>,
+    pub bundles: Arc<Bundles>,
 }
 
 /// What all workers of the process share.
@@ -142,9 +142,9 @@ struct Shared {
 impl Shared {
     fn new(settings: Settings, deps: Deps) -> Shared {
         Shared {
-            streams: StreamTable::new(settings.stream_limits),
+            streams: StreamTable::new(settings.stream_limits, deps.bundles.clone()),
             polls: Polls::new(),
-            holders: Holders::new(settings.poll_limits),
+            holders: Holders::new(deps.bundles),
             spare: full::Spare::new(),
             echo: echo::is_asked_for(),
             shard: deps.shard,
@@ -281,7 +281,7 @@ fn listener(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     // four calls a connection.
     socket.set_tcp_nodelay(true)?;
     socket.set_send_buffer_size(kernel::SEND_BUFFER as usize)?; // the kernel doubles it: 64 KiB
-    socket.set_tcp_notsent_lowat(16 * 1024)?;
+    socket.set_tcp_notsent_lowat(kernel::UNSENT_LOW)?;
     socket.set_tcp_user_timeout(Some(Duration::from_secs(20)))?;
     // Whoever is silent for 17 s is probed, and gone when 22 s have passed without a sign: a waiting poll or an idle caller whose
     // network vanished. An event stream speaks every 15 s and is never probed.

@@ -12,6 +12,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 pub const BACKLOG: u32 = 4_096;
 /// What a socket's unsent bytes may take; the kernel doubles it, and cuts it to `net.core.wmem_max` without a word.
 pub const SEND_BUFFER: u32 = 32 * 1024;
+/// A socket with less than this unsent is writable.
+pub const UNSENT_LOW: u32 = 16 * 1024;
 /// The log, its WAL, listeners, pollers, and callers of the API.
 pub const DESCRIPTORS_BESIDE: u64 = 512;
 /// What is asked for where no `limits.connections_max` says how many streams there may be.

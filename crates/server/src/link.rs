@@ -11,6 +11,7 @@
 //! gateway ── HttpRequest ──► control          control ── Workers ──► ToWorker::Http
 //! ```
 
+pub mod bundles;
 pub mod checkpoints;
 pub mod codec;
 pub mod erasing;

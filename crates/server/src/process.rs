@@ -27,6 +27,7 @@ use crate::auth::token::Verifier;
 use crate::config::{Config, Durability};
 use crate::edge::Listen;
 use crate::gateway::{self, Gateway};
+use crate::link::bundles::{self, Bundles};
 use crate::link::host::{self, Host};
 use crate::link::hub;
 use crate::link::{ControlHandle, Delay, PROCESSES_MAX, ShardHandle, Tallies, WORKERS_A_PROCESS_MAX, Workers};
@@ -141,6 +142,7 @@ struct Basis {
     metrics: Arc<Metrics>,
     tallies: Tallies,
     admission: Arc<Admission>,
+    bundles: Arc<Bundles>,
     places: Arc<Places>,
 }
 
@@ -176,6 +178,11 @@ impl Basis {
             }
             Share::All | Share::Shard => Tickets::new(&secret, clock::wall()),
         };
+        let (streams, polls) = (stream_limits(&config), poll_limits(&config));
+        let bundles = match share {
+            Share::Gateway { of, .. } => Bundles::shared(&secret, streams, polls, of.into()),
+            Share::All | Share::Shard => Bundles::alone(streams, polls),
+        };
         Ok(Basis {
             signing,
             verifier: Arc::new(verifier),
@@ -185,6 +192,7 @@ impl Basis {
             admission: Arc::new(
                 Admission::new(config.admission, clock::mono()).with_memory(Memory::new(config.memory_bytes)),
             ),
+            bundles: Arc::new(bundles),
             places: Arc::new(places),
             config: Arc::new(config),
         })
@@ -229,12 +237,10 @@ impl Basis {
             origins: config.origins.clone(),
             development: config.development,
             stream_limits: gateway::StreamLimits {
-                per_user: config.streams_per_user,
-                per_address: config.streams_per_address,
+                each: stream_limits(config),
                 total: config.connections_max,
                 per_room: config.connections_per_room_max,
             },
-            poll_limits: gateway::PollLimits { per_user: config.polls_per_user, per_address: config.polls_per_address },
             exempt: config.exempt.clone(),
             trusted_proxies: config.trusted_proxies.clone(),
             places: self.places.clone(),
@@ -255,10 +261,19 @@ impl Basis {
             metrics: self.metrics.clone(),
             tallies: self.tallies.clone(),
             admission: self.admission.clone(),
+            bundles: self.bundles.clone(),
         };
         gateway::start(settings, deps)
             .map_err(|gateway::ListenFault(address, fault)| StartFault::Listen(address, fault))
     }
+}
+
+fn stream_limits(config: &Config) -> bundles::Limits {
+    bundles::Limits { per_user: config.streams_per_user, per_address: config.streams_per_address }
+}
+
+fn poll_limits(config: &Config) -> bundles::Limits {
+    bundles::Limits { per_user: config.polls_per_user, per_address: config.polls_per_address }
 }
 
 fn irc_listens(gateway: &Gateway) -> Vec<(&'static str, SocketAddr)> {
@@ -391,7 +406,8 @@ fn start_gateway(mut config: Config, process: u8, of: u8) -> Result<Running, Sta
     let basis = Basis::new(config, Share::Gateway { process, of }, Tallies::default(), board.clone())?;
     let workers = Workers::of_process(process, n_workers);
     let path = host::socket_path(&basis.config.data).map_err(StartFault::Link)?;
-    let settings = hub::Settings { path, process, n_workers, origins: basis.config.origins.clone(), board };
+    let (origins, bundles) = (basis.config.origins.clone(), basis.bundles.clone());
+    let settings = hub::Settings { path, process, n_workers, origins, board, bundles };
     let (hub, running) =
         hub::start(settings, workers.clone(), basis.metrics.clone(), basis.tallies.clone(), basis.admission.clone())
             .map_err(StartFault::Link)?;

@@ -193,6 +193,7 @@ const UP: &[Shape] = &[One(&[
     (50, &[ROOM, USER, ID, WORDS]),
     (32, &[One(&[(0, &[]), (1, &[WORKER])]), One(PEER)]),
     (60, &[U32, Flag]),
+    (61, &[List(&[Below(4), U64, U32, Flag])]),
 ])];
 const DOWN: &[Shape] = &[One(&[
     (1, SHARE),
@@ -202,6 +203,7 @@ const DOWN: &[Shape] = &[One(&[
     (5, &[List(&[ROOM, U32, U32, U32, U32])]),
     (6, ORDER),
     (7, SHARE),
+    (8, &[List(&[Below(4), U64, Opt(&[U32])])]),
 ])];
 
 // ---- the other reading -----------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::processes::{child, kill, metric};
 use crate::support::{Http, LIMIT, Server, until};
@@ -11,6 +11,8 @@ use crate::viewer::{Rung, Viewer};
 
 /// Enough new connections that the kernel gives each of two processes some: all go to one once in 2^23.
 const N_CALLS: usize = 24;
+/// Streams of a user and of an address, where they are few.
+const MOST: usize = 6;
 
 #[test]
 fn a_stream_is_renewed_whichever_gateway_process_the_call_reaches() {
@@ -180,4 +182,54 @@ fn each_process_of_the_server_tells_what_it_takes() {
             until(&line, || value() > 0.0);
         }
     }
+}
+
+/// Tries to come in by SSE: its connection, or the code it was refused with.
+fn comes(server: &Server, headers: &[(&str, &str)]) -> Result<Http, u64> {
+    let mut http = server.http();
+    http.send("GET", "/v1/rooms/r/sse", headers, &[]).expect("sent");
+    assert_eq!(http.head().expect("an answer").0, 200, "a refusal can be read by a page");
+    loop {
+        let line = http.line().expect("a line");
+        let Some(event) = line.strip_prefix("data: ").map(|text| serde_json::from_str::<Value>(text).expect("JSON"))
+        else {
+            continue;
+        };
+        match event["type"].as_str() {
+            Some("hello") => return Ok(http),
+            Some("close") => return Err(event["code"].as_u64().expect("a code")),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a26_a73_the_streams_of_a_user_and_of_an_address_are_counted_over_all_gateway_processes() {
+    let limits = [
+        ("GRANDSTAND_LIMITS_STREAMS_PER_USER", "6"),
+        ("GRANDSTAND_LIMITS_STREAMS_PER_ADDRESS", "6"),
+        ("GRANDSTAND_TRUSTED_PROXIES", "127.0.0.1"),
+    ];
+    let server = Server::start(&["--gateways", "3"], &limits);
+    let bearer = |user: &str| format!("Bearer {}", server.token(user, &["viewer"]));
+    let (ann, bob) = (bearer("ann"), bearer("bob"));
+    // Of one /64, each from a host of its own.
+    let hosts: Vec<String> = (1..=N_CALLS).map(|n| format!("2001:db8::{n}")).collect();
+    are_limited(&server, "user", |_| comes(&server, &[("Authorization", &ann)]), &[("Authorization", &bob)]);
+    let of_one = |n: usize| comes(&server, &[("X-Forwarded-For", &hosts[n % N_CALLS])]);
+    are_limited(&server, "address", of_one, &[("X-Forwarded-For", "2001:db8:0:1::1")]);
+}
+
+fn are_limited(server: &Server, what: &str, comes_one: impl Fn(usize) -> Result<Http, u64>, other: &[(&str, &str)]) {
+    let mut inside: Vec<Http> =
+        (0..MOST).map(|n| comes_one(n).unwrap_or_else(|code| panic!("the {n}th of a {what}: {code}"))).collect();
+    // Each process counts its own at once, and hears of the others' within a few seconds.
+    let refused = |n: usize| match comes_one(n) {
+        Err(code) => code == 4129,
+        Ok(_one_too_many) => false,
+    };
+    until("whichever process is met, it refuses", || (0..N_CALLS).all(refused));
+    comes(server, other).unwrap_or_else(|code| panic!("another {what} is let in: {code}"));
+    inside.truncate(MOST / 2);
+    until("who leaves makes place, wherever it was", || comes_one(0).is_ok());
 }

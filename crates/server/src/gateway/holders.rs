@@ -7,18 +7,15 @@
 //! Numbers: docs/protocol.md (2 a user, 32 an IPv4 address or IPv6 /64). A user without a name is told by its address alone.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use grandstand_core::bundles::Limited;
 
 use super::polls::Line;
-use super::streams::{Counters, Full, Held, Key};
+use super::streams::{Full, Held};
+use crate::link::bundles::{Bundles, Key};
 
 const SHARDS: usize = 16;
-
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    pub per_user: u32,
-    pub per_address: u32,
-}
 
 /// A line with calls that wait.
 #[derive(Debug)]
@@ -30,15 +27,13 @@ struct Holding {
 }
 
 pub struct Holders {
-    limits: Limits,
-    users: Counters,
-    addresses: Counters,
+    bundles: Arc<Bundles>,
     lines: [Mutex<HashMap<Line, Holding>>; SHARDS],
 }
 
 impl Holders {
-    pub fn new(limits: Limits) -> Holders {
-        Holders { limits, users: Counters::default(), addresses: Counters::default(), lines: Default::default() }
+    pub fn new(bundles: Arc<Bundles>) -> Holders {
+        Holders { bundles, lines: Default::default() }
     }
 
     /// A call on the line will wait, which is the stream that holds this much.
@@ -51,12 +46,12 @@ impl Holders {
         }
         let Held { user, address, .. } = *held;
         if let Some(key) = address {
-            self.addresses.add(key, self.limits.per_address).ok_or(Full::Polls)?;
+            self.bundles.add(Limited::AddressPolls, key).ok_or(Full::Polls)?;
         }
         if let Some(key) = user
-            && self.users.add(key, self.limits.per_user).is_none()
+            && self.bundles.add(Limited::UserPolls, key).is_none()
         {
-            address.into_iter().for_each(|key| self.addresses.remove(key));
+            address.into_iter().for_each(|key| self.bundles.remove(Limited::AddressPolls, key));
             return Err(Full::Polls);
         }
         lines.insert(line, Holding { n_calls: 1, user, address });
@@ -72,8 +67,8 @@ impl Holders {
             return;
         }
         let holding = lines.remove(&line).expect("it was there a moment ago");
-        holding.user.into_iter().for_each(|key| self.users.remove(key));
-        holding.address.into_iter().for_each(|key| self.addresses.remove(key));
+        holding.user.into_iter().for_each(|key| self.bundles.remove(Limited::UserPolls, key));
+        holding.address.into_iter().for_each(|key| self.bundles.remove(Limited::AddressPolls, key));
     }
 
     fn line(&self, line: Line) -> MutexGuard<'_, HashMap<Line, Holding>> {
@@ -84,12 +79,14 @@ impl Holders {
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
+    use std::sync::Arc;
 
     use grandstand_core::names::UserId;
 
-    use super::{Holders, Limits};
+    use super::Holders;
     use crate::gateway::polls::Line;
     use crate::gateway::streams::{self, Full, StreamTable};
+    use crate::link::bundles::{Bundles, Limits};
 
     /// Streams without a limit of their own.
     struct Polls {
@@ -99,8 +96,10 @@ mod tests {
 
     impl Polls {
         fn new(limits: Limits) -> Polls {
-            let many = streams::Limits { per_user: 999, per_address: 999, total: None, per_room: None };
-            Polls { streams: StreamTable::new(many), holders: Holders::new(limits) }
+            let each = Limits { per_user: 999, per_address: 999 };
+            let bundles = Arc::new(Bundles::alone(each, limits));
+            let many = streams::Limits { each, total: None, per_room: None };
+            Polls { streams: StreamTable::new(many, bundles.clone()), holders: Holders::new(bundles) }
         }
 
         fn enter(&self, line: Line, user: Option<&UserId>, address: Option<IpAddr>) -> Result<(), Full> {

@@ -273,7 +273,7 @@ impl Hall {
         let key = door::address_key(client);
         let mut held = self.by_address.lock().expect("no holder of this lock can panic");
         let n = held.entry(key).or_default();
-        if *n >= settings.stream_limits.per_address {
+        if *n >= settings.stream_limits.each.per_address {
             add(&self.shared.metrics.irc_refused, 1);
             return Err(());
         }

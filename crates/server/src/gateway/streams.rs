@@ -1,39 +1,20 @@
 //! How many streams a user, an address, a room and the whole gateway hold, over all workers and transports.
 //!
-//! A table of counters behind sixteen locks, touched when a stream opens and when it ends, never while it runs.
-//!
-//! Users and addresses are counted by a 64-bit hash under a secret of the process: 13 bytes an entry instead of the name, and
-//! nobody can find two users that share a counter. Among a million of them some two do with a chance of 1 in 37 million;
-//! those would share one limit.
+//! Counted when a stream opens and when it ends, never while it runs. Users and addresses are counted by
+//! `link/bundles.rs`, with what other gateway processes hold of them.
 //!
 //! Numbers: docs/protocol.md (16 a user, 64 an IPv4 address or IPv6 /64; loopback has no address limit).
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
-use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
+use grandstand_core::bundles::Limited;
 use grandstand_core::names::UserId;
 use grandstand_core::places::Taken;
 
 use crate::link::RoomTally;
-
-const SHARDS: usize = 16;
-
-/// An IPv4 address, or the /64 of an IPv6 one: what shares one limit.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Prefix(u64);
-
-impl Prefix {
-    pub fn of(address: IpAddr) -> Prefix {
-        match address.to_canonical() {
-            IpAddr::V4(v4) => Prefix(u64::from(u32::from(v4))),
-            IpAddr::V6(v6) => Prefix((u128::from(v6) >> 64) as u64),
-        }
-    }
-}
+use crate::link::bundles::{self, Bundles, Key};
 
 /// Which limit a new stream met.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,8 +31,8 @@ pub enum Full {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    pub per_user: u32,
-    pub per_address: u32,
+    /// Held by [`Bundles`], over all gateway processes.
+    pub each: bundles::Limits,
     /// `None`: unlimited.
     pub total: Option<u32>,
     pub per_room: Option<u32>,
@@ -65,28 +46,15 @@ pub struct Held {
     room: Option<Arc<RoomTally>>,
 }
 
-/// Whose counter it is: the two halves of a hash, so that an entry with its counter takes twelve bytes and not sixteen.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Key {
-    high: u32,
-    low: NonZeroU32,
-}
-
 pub struct StreamTable {
     limits: Limits,
     total: AtomicU32,
-    secret: RandomState,
-    users: Counters,
-    addresses: Counters,
+    bundles: Arc<Bundles>,
 }
 
-#[derive(Default)]
-pub(super) struct Counters([Mutex<HashMap<Key, u32>>; SHARDS]);
-
 impl StreamTable {
-    pub fn new(limits: Limits) -> StreamTable {
-        let (users, addresses) = (Counters::default(), Counters::default());
-        StreamTable { limits, total: AtomicU32::new(0), secret: RandomState::new(), users, addresses }
+    pub fn new(limits: Limits, bundles: Arc<Bundles>) -> StreamTable {
+        StreamTable { limits, total: AtomicU32::new(0), bundles }
     }
 
     /// Counts a new stream of `room`. `user` is `None` for anonymous viewers and users without a limit; `address` is `None`
@@ -116,12 +84,12 @@ impl StreamTable {
             take(&room.held, limit.saturating_sub(elsewhere)).ok_or(Full::Room)?;
             held.room = Some(room.clone());
         }
-        if let Some(key) = address.map(|address| Key::of(self.secret.hash_one(Prefix::of(address)))) {
-            self.addresses.add(key, self.limits.per_address).ok_or(Full::Address)?;
+        if let Some(key) = address.map(|address| self.bundles.address(address)) {
+            self.bundles.add(Limited::AddressStreams, key).ok_or(Full::Address)?;
             held.address = Some(key);
         }
-        if let Some(key) = user.map(|user| Key::of(self.secret.hash_one(user))) {
-            self.users.add(key, self.limits.per_user).ok_or(Full::User)?;
+        if let Some(key) = user.map(|user| self.bundles.user(user)) {
+            self.bundles.add(Limited::UserStreams, key).ok_or(Full::User)?;
             held.user = Some(key);
         }
         Ok(())
@@ -152,42 +120,11 @@ impl StreamTable {
             room.held.fetch_sub(1, Ordering::Relaxed);
         }
         if let Some(key) = held.user {
-            self.users.remove(key);
+            self.bundles.remove(Limited::UserStreams, key);
         }
         if let Some(key) = held.address {
-            self.addresses.remove(key);
+            self.bundles.remove(Limited::AddressStreams, key);
         }
-    }
-}
-
-impl Key {
-    fn of(hash: u64) -> Key {
-        Key { high: (hash >> 32) as u32, low: NonZeroU32::new(hash as u32).unwrap_or(NonZeroU32::MIN) }
-    }
-}
-
-impl Counters {
-    /// Errors: `None` at the limit.
-    pub fn add(&self, key: Key, limit: u32) -> Option<()> {
-        let mut counts = self.shard(key);
-        let n = counts.entry(key).or_default();
-        let fits = *n < limit;
-        *n += u32::from(fits);
-        fits.then_some(())
-    }
-
-    pub fn remove(&self, key: Key) {
-        let mut counts = self.shard(key);
-        if let Some(n) = counts.get_mut(&key) {
-            *n -= 1;
-            if *n == 0 {
-                counts.remove(&key);
-            }
-        }
-    }
-
-    fn shard(&self, key: Key) -> MutexGuard<'_, HashMap<Key, u32>> {
-        self.0[key.high as usize % SHARDS].lock().expect("no holder of this lock can panic")
     }
 }
 
@@ -204,9 +141,13 @@ mod tests {
     use grandstand_core::names::UserId;
 
     use super::{Full, Limits, StreamTable};
+    use crate::link::bundles::{self, Bundles};
 
+    fn table_of(limits: Limits) -> StreamTable {
+        StreamTable::new(limits, Arc::new(Bundles::alone(limits.each, limits.each)))
+    }
     fn table() -> StreamTable {
-        StreamTable::new(Limits { per_user: 2, per_address: 3, total: None, per_room: None })
+        table_of(Limits { each: bundles::Limits { per_user: 2, per_address: 3 }, total: None, per_room: None })
     }
     fn user(name: &str) -> Option<UserId> {
         UserId::parse(name)
@@ -239,8 +180,8 @@ mod tests {
 
     #[test]
     fn the_gateway_and_a_room_each_have_their_limit_and_a_refusal_holds_nothing() {
-        let limits = Limits { per_user: 1, per_address: 9, total: Some(3), per_room: Some(2) };
-        let table = StreamTable::new(limits);
+        let each = bundles::Limits { per_user: 1, per_address: 9 };
+        let table = table_of(Limits { each, total: Some(3), per_room: Some(2) });
         let (full, other) = (Arc::default(), Arc::default());
         let first = table.enter(user("a").as_ref(), None, &full).unwrap();
         assert_eq!(table.enter(user("a").as_ref(), None, &full).unwrap_err(), Full::User);

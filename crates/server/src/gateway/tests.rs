@@ -38,6 +38,7 @@ use crate::auth::keys::SigningKey;
 use crate::auth::ticket::Tickets;
 use crate::auth::token::{Claims, Verifier};
 use crate::clock;
+use crate::link::bundles::{Bundles, Limits as StreamLimit};
 use crate::link::{
     Batch, Delay, Fetch, HttpPart, HttpRequest, NoRoom, Page, Past, Piece, ReadRefused, ReplyTo, Resumed, RoomInfo,
     ShardHandle, ShardStatus, Tallies, ToOwner, ToReader, ToWorker, WorkerId, Workers,
@@ -122,7 +123,7 @@ fn room(id: &str) -> RoomId {
 }
 
 fn stage() -> Stage {
-    stage_with(2, StreamLimits { per_user: 3, per_address: 64, total: None, per_room: None })
+    stage_with(2, StreamLimits { each: StreamLimit { per_user: 3, per_address: 64 }, total: None, per_room: None })
 }
 
 fn stage_with(n_workers: u16, stream_limits: StreamLimits) -> Stage {
@@ -131,7 +132,7 @@ fn stage_with(n_workers: u16, stream_limits: StreamLimits) -> Stage {
 
 /// A gateway that agrees to compression, or not.
 fn stage_of(n_workers: u16, deflate: bool) -> Stage {
-    let limits = StreamLimits { per_user: 3, per_address: 64, total: None, per_room: None };
+    let limits = StreamLimits { each: StreamLimit { per_user: 3, per_address: 64 }, total: None, per_room: None };
     stage_set(n_workers, limits, &[], false, deflate)
 }
 
@@ -224,6 +225,7 @@ fn stage_full(
     let metrics = Arc::new(Metrics::new());
     let tallies = Tallies::default();
     let admission = Arc::new(Admission::new(None, clock::mono()));
+    let bundles = Bundles::alone(stream_limits.each, StreamLimit { per_user: 2, per_address: 3 }).into();
     let settings = Settings {
         listen: "127.0.0.1:0".parse().unwrap(),
         edges: vec![],
@@ -232,7 +234,6 @@ fn stage_full(
         origins: vec![crate::auth::door::Origin::parse("https://listed.example").unwrap()],
         development: true,
         stream_limits,
-        poll_limits: super::PollLimits { per_user: 2, per_address: 3 },
         exempt: vec![],
         deflate,
         tls: None,
@@ -253,6 +254,7 @@ fn stage_full(
         metrics: metrics.clone(),
         admission: admission.clone(),
         tallies: tallies.clone(),
+        bundles,
     };
     let gateway = super::start(settings, deps).unwrap();
     let address = gateway.address;
@@ -818,7 +820,8 @@ fn websocket_rules_are_kept_on_the_wire() {
 
 #[test]
 fn a_viewer_resumes_from_the_ring_without_loss() {
-    let stage = stage_with(1, StreamLimits { per_user: 3, per_address: 64, total: None, per_room: None });
+    let stage =
+        stage_with(1, StreamLimits { each: StreamLimit { per_user: 3, per_address: 64 }, total: None, per_room: None });
     let mut first = stage.ws_as("a", "ann");
     let cursor = first.next()["cursor"].as_u64().unwrap();
     let ids: Vec<u64> = (0..5).map(|n| stage.score("a", n).value()).collect();
@@ -1078,7 +1081,8 @@ fn rooms_are_joined_and_left_on_one_connection() {
 
 #[test]
 fn a_viewer_that_does_not_read_is_told_what_it_missed_and_loses_no_score() {
-    let stage = stage_with(1, StreamLimits { per_user: 3, per_address: 64, total: None, per_room: None });
+    let stage =
+        stage_with(1, StreamLimits { each: StreamLimit { per_user: 3, per_address: 64 }, total: None, per_room: None });
     let mut slow = stage.ws_as("a", "ann");
     let cursor = slow.next()["cursor"].as_u64().unwrap();
     let body = "x".repeat(1_500);
@@ -1120,7 +1124,8 @@ fn a_viewer_that_does_not_read_is_told_what_it_missed_and_loses_no_score() {
 
 #[test]
 fn a_score_that_cannot_be_given_in_ten_seconds_closes_its_viewer_which_resumes_whole() {
-    let stage = stage_with(1, StreamLimits { per_user: 3, per_address: 64, total: None, per_room: None });
+    let stage =
+        stage_with(1, StreamLimits { each: StreamLimit { per_user: 3, per_address: 64 }, total: None, per_room: None });
     let mut slow = stage.ws_as("a", "ann");
     let mut cursor = slow.next()["cursor"].as_u64().unwrap();
     let body = "x".repeat(1_500);

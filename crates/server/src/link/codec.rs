@@ -16,6 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use grandstand_core::access::{Access, Revoked, Term};
 use grandstand_core::admission::Limit;
+use grandstand_core::bundles::{Here, There};
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Partition, Position, Pseq, Revision, Seq};
 use grandstand_core::likes::{Frame, RoomLikes, Round, Totals};
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
@@ -45,7 +46,7 @@ use crate::kernel::Taken;
 use crate::shedding;
 
 /// Grows with every change of what follows.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 /// The longest frame: the largest answer of control and room for its head.
 pub const FRAME_MAX: usize = 16 << 20;
 /// A round of likes of the longest names, each entry in a room of its own, is one frame.
@@ -112,6 +113,8 @@ pub enum Up {
     Likes(Frame),
     /// Whether the process has places for more viewers: at once when it changes.
     Places(places::Word),
+    /// What changed in what users and addresses hold that are near a limit.
+    Bundles(Vec<Here>),
 }
 
 #[derive(Clone, Debug)]
@@ -212,6 +215,8 @@ pub enum Down {
     Order(Order),
     /// Another gateway came or went, or the rate was changed.
     Share(Share),
+    /// What others hold of users and addresses that are near a limit.
+    Bundles(Vec<There>),
 }
 
 /// A gateway's part of the rate of new streams.
@@ -399,6 +404,14 @@ pub fn write_up(up: &Up, out: &mut Vec<u8>) -> Result<(), Fault> {
             w.u32(word.number);
             w.flag(word.full);
         }
+        Up::Bundles(news) => {
+            w.u8(61);
+            w.list(news, |w, here| {
+                w.bundle(here.bundle);
+                w.u32(here.n);
+                w.flag(here.many);
+            });
+        }
     })
 }
 
@@ -497,6 +510,7 @@ pub fn read_up(bytes: &[u8]) -> Result<Up, Fault> {
             Up::Pass { to, mail }
         }
         60 => Up::Places(places::Word { number: r.u32()?, full: r.flag()? }),
+        61 => Up::Bundles(r.list(14, |r| Ok(Here { bundle: r.bundle()?, n: r.u32()?, many: r.flag()? }))?),
         _ => return Err(Fault::Field),
     };
     r.end().map(|()| up)
@@ -543,6 +557,13 @@ pub fn write_down(down: &Down, out: &mut Vec<u8>) -> Result<(), Fault> {
             w.u8(7);
             w.share(share);
         }
+        Down::Bundles(news) => {
+            w.u8(8);
+            w.list(news, |w, there| {
+                w.bundle(there.bundle);
+                w.opt(there.n.as_ref(), |w, n| w.u32(*n));
+            });
+        }
     })
 }
 
@@ -569,6 +590,7 @@ pub fn read_down(bytes: &[u8]) -> Result<Down, Fault> {
         })?),
         6 => Down::Order(r.order()?),
         7 => Down::Share(r.share()?),
+        8 => Down::Bundles(r.list(10, |r| Ok(There { bundle: r.bundle()?, n: r.opt(Reader::u32)? }))?),
         _ => return Err(Fault::Field),
     };
     r.end().map(|()| down)

@@ -21,6 +21,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use grandstand_core::bundles::{self, Kept};
 use grandstand_core::names::RoomId;
 use grandstand_core::owner::answer::Answer;
 use grandstand_core::owner::command::Command;
@@ -171,6 +172,7 @@ pub struct Link {
     flows: Mutex<HashMap<ConnKey, Arc<HttpFlow>>>,
     reported: Mutex<Reported>,
     places: Mutex<places::Word>,
+    bundles: Mutex<Kept>,
 }
 
 #[derive(Default)]
@@ -330,6 +332,7 @@ impl Host {
             if self.went.swap(false, Ordering::AcqRel) || n_beats.is_multiple_of(4) {
                 self.share_rooms(&links, &deps.tallies);
             }
+            share_bundles(&links);
             let now = Instant::now();
             for link in links {
                 if link.is_late(now) {
@@ -422,6 +425,7 @@ impl Host {
             flows: Mutex::default(),
             reported: Mutex::new(reported),
             places: Mutex::default(),
+            bundles: Mutex::default(),
         });
         let writer = (self.clone(), link.clone(), writers);
         thread::Builder::new().name("link-writer".to_owned()).spawn(move || {
@@ -512,6 +516,10 @@ impl Host {
             Up::Places(word) => {
                 *link.places.lock().expect("no holder of this lock can panic") = word;
                 self.share_out();
+            }
+            Up::Bundles(news) => {
+                let mut kept = link.bundles();
+                news.into_iter().for_each(|here| kept.hear(here));
             }
             Up::Report(report) => {
                 let mut reported = link.reported();
@@ -660,6 +668,18 @@ impl Host {
     }
 }
 
+/// Tells every process what the others hold of the users and addresses that are near a limit.
+fn share_bundles(links: &[Arc<Link>]) {
+    let mut kept: Vec<_> = links.iter().map(|link| link.bundles()).collect();
+    let news = bundles::news(&kept.iter().map(|kept| &**kept).collect::<Vec<_>>());
+    for ((link, kept), news) in links.iter().zip(&mut kept).zip(news) {
+        // What finds no place now is told the next time.
+        if !news.is_empty() && link.put(Down::Bundles(news.clone())).is_ok() {
+            kept.tell(&news);
+        }
+    }
+}
+
 /// By process.
 fn sorted(links: &HashMap<u16, Arc<Link>>) -> Vec<Arc<Link>> {
     let mut all: Vec<_> = links.values().cloned().collect();
@@ -751,6 +771,10 @@ impl Link {
 
     fn flows(&self) -> std::sync::MutexGuard<'_, HashMap<ConnKey, Arc<HttpFlow>>> {
         self.flows.lock().expect("no holder of this lock can panic")
+    }
+
+    fn bundles(&self) -> std::sync::MutexGuard<'_, Kept> {
+        self.bundles.lock().expect("no holder of this lock can panic")
     }
 
     fn reported(&self) -> std::sync::MutexGuard<'_, Reported> {

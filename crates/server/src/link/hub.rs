@@ -29,6 +29,7 @@ use grandstand_wire::http::retry_after;
 use grandstand_wire::problem;
 use http::HeaderValue;
 
+use super::bundles::Bundles;
 use super::codec::{self, Down, Elsewhere, Frames, Hello, LinkNumbers, Order, Ordered, Report, RoomNumbers, Share, Up};
 use super::host::SILENCE;
 use super::likes::{LikeBox, RoomTotals};
@@ -65,6 +66,8 @@ pub struct Settings {
     pub origins: Vec<Origin>,
     /// Where what is said of tokens is written for this process.
     pub board: Arc<Board>,
+    /// What its users and addresses hold.
+    pub bundles: Arc<Bundles>,
 }
 
 pub struct Hub {
@@ -445,11 +448,14 @@ impl Hub {
             let now = Instant::now();
             let report = (now >= report_at).then(|| {
                 report_at = now + REPORT;
-                self.report(&mut reporter)
+                (self.report(&mut reporter), self.settings.bundles.news())
             });
             let mut state = self.state();
-            if let Some(report) = report {
+            if let Some((report, bundles)) = report {
                 self.write(&mut state, &Up::Report(report));
+                if !bundles.is_empty() {
+                    self.write(&mut state, &Up::Bundles(bundles));
+                }
             }
             self.send_likes(&mut state);
             while state.out.is_empty() && state.up && !self.stop.load(Ordering::Acquire) {
@@ -507,6 +513,7 @@ impl Hub {
         self.status.set_ready(false);
         // Nobody says any more whether there are others: whoever comes is told here that the server is not ready.
         self.admission.alone();
+        self.settings.bundles.lost();
         self.workers.look_at_port();
         let requests = {
             let mut state = self.state();
@@ -578,6 +585,7 @@ impl Hub {
                     }
                 }
             }
+            Down::Bundles(news) => self.settings.bundles.hear(&news),
             Down::Order(order) => {
                 // A cap of shedding ends by itself, before long.
                 if !matches!(order.what, Ordered::Shedding(_)) {

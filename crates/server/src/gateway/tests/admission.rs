@@ -8,7 +8,7 @@ use grandstand_core::names::UserId;
 use grandstand_core::time::Wall;
 use serde_json::json;
 
-use super::{Http, Stage, StreamLimits, WAIT, Ws, stage, stage_behind, stage_with};
+use super::{Http, Stage, StreamLimit, StreamLimits, WAIT, Ws, stage, stage_behind, stage_with};
 use crate::admission::Change;
 use crate::clock;
 use crate::metrics::{Refused, read};
@@ -115,7 +115,10 @@ fn a_drain_closes_with_4112_in_slices_takes_nobody_and_can_be_undone() {
 
 #[test]
 fn a_full_room_and_a_full_gateway_refuse_with_4129_until_someone_leaves() {
-    let stage = stage_with(2, StreamLimits { per_user: 64, per_address: 64, total: Some(3), per_room: Some(2) });
+    let stage = stage_with(
+        2,
+        StreamLimits { each: StreamLimit { per_user: 64, per_address: 64 }, total: Some(3), per_room: Some(2) },
+    );
     let mut inside: Vec<_> = (0..2).map(|_| stage.ws("a", "")).collect();
     inside.iter_mut().for_each(|ws| assert_eq!(ws.next()["type"], "hello"));
     assert_eq!(stage.ws("a", "").closed(), (4129, 4129));
@@ -137,7 +140,10 @@ fn a_full_room_and_a_full_gateway_refuse_with_4129_until_someone_leaves() {
 
 #[test]
 fn who_finds_no_place_waits_as_long_as_the_rooms_crowd_needs() {
-    let stage = stage_with(2, StreamLimits { per_user: 64, per_address: 64, total: None, per_room: Some(30) });
+    let stage = stage_with(
+        2,
+        StreamLimits { each: StreamLimit { per_user: 64, per_address: 64 }, total: None, per_room: Some(30) },
+    );
     // One a second, thirty at once: the crowd of thirty needs half a minute.
     limit(&stage, 1, 30);
     let mut inside: Vec<_> = (0..30).map(|_| stage.ws("a", "")).collect();
@@ -152,7 +158,8 @@ fn who_finds_no_place_waits_as_long_as_the_rooms_crowd_needs() {
     assert_eq!(close["spread_ms"], 30_000);
 }
 
-const TWO: StreamLimits = StreamLimits { per_user: 64, per_address: 2, total: None, per_room: None };
+const TWO: StreamLimits =
+    StreamLimits { each: StreamLimit { per_user: 64, per_address: 2 }, total: None, per_room: None };
 
 #[test]
 fn a72_behind_a_trusted_proxy_the_clients_address_is_counted_and_cannot_be_made_up() {

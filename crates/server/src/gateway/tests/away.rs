@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Stage, Ws, room, stage, stage_with};
 use crate::gateway::StreamLimits;
+use crate::link::bundles::Limits as StreamLimit;
 use crate::link::{ReadRefused, ToWorker};
 
 impl Stage {
@@ -41,7 +42,7 @@ impl Stage {
 }
 
 fn one_worker() -> Stage {
-    stage_with(1, StreamLimits { per_user: 8, per_address: 64, total: None, per_room: None })
+    stage_with(1, StreamLimits { each: StreamLimit { per_user: 8, per_address: 64 }, total: None, per_room: None })
 }
 
 fn ids(events: &[Value]) -> Vec<u64> {

@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 use super::{Http, Stage, stage_with};
 use crate::clock;
 use crate::gateway::StreamLimits;
+use crate::link::bundles::Limits as StreamLimit;
 use crate::link::{SiteBanner, SiteList, ToWorker, WorkerId};
 
 fn stage() -> Stage {
-    stage_with(1, StreamLimits { per_user: 999, per_address: 999, total: None, per_room: None })
+    stage_with(1, StreamLimits { each: StreamLimit { per_user: 999, per_address: 999 }, total: None, per_room: None })
 }
 
 /// These stand from now on.

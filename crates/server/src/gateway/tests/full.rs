@@ -10,10 +10,11 @@ use serde_json::json;
 use super::{Stage, WAIT, Ws, stage_full};
 use crate::admission::Share;
 use crate::gateway::StreamLimits;
+use crate::link::bundles::Limits as StreamLimit;
 use crate::metrics::Refused;
 
 fn stage(sockets_max: u64, port_shared: bool) -> Stage {
-    let limits = StreamLimits { per_user: 99, per_address: 99, total: None, per_room: None };
+    let limits = StreamLimits { each: StreamLimit { per_user: 99, per_address: 99 }, total: None, per_room: None };
     stage_full(1, limits, &[], false, true, (sockets_max, port_shared))
 }
 

@@ -16,6 +16,7 @@ use crate::auth::token::Verifier;
 use crate::clock;
 use crate::gateway::worker::Worker;
 use crate::gateway::{Deps, Serves, Settings, Shared, StreamLimits, listener};
+use crate::link::bundles;
 use crate::link::{Delay, ShardEnds, ShardHandle, Tallies, ToOwner, ToWorker, WorkerId, Workers};
 use crate::metrics::Metrics;
 
@@ -34,6 +35,7 @@ fn still() -> Still {
     let (shard, ends) = ShardHandle::new();
     ends.status.set_ready(true);
     let (control, requests) = mpsc::channel(1);
+    let each = bundles::Limits { per_user: 9, per_address: 9 };
     let settings = Settings {
         listen: "127.0.0.1:0".parse().unwrap(),
         edges: vec![],
@@ -41,8 +43,7 @@ fn still() -> Still {
         endpoints: None,
         origins: vec![],
         development: true,
-        stream_limits: StreamLimits { per_user: 9, per_address: 9, total: None, per_room: None },
-        poll_limits: crate::gateway::PollLimits { per_user: 9, per_address: 9 },
+        stream_limits: StreamLimits { each, total: None, per_room: None },
         exempt: vec![],
         trusted_proxies: vec![],
         places: Arc::default(),
@@ -63,6 +64,7 @@ fn still() -> Still {
         metrics: Arc::new(Metrics::new()),
         tallies: Tallies::default(),
         admission: Arc::new(Admission::new(None, clock::mono())),
+        bundles: Arc::new(bundles::Bundles::alone(each, each)),
     };
     let listener: TcpListener = listener(settings.listen, false).unwrap();
     let address = listener.local_addr().unwrap();
@@ -75,6 +77,19 @@ fn still() -> Still {
 impl Still {
     /// A client that asked for a stream and was greeted; from here on it is silent.
     fn viewer(&mut self, request: &str) -> TcpStream {
+        let socket = self.caller(request);
+        for link in self.ends.owner.take(Some(std::time::Instant::now()), || true).links {
+            if let ToOwner::Subscribe { room, .. } = link {
+                let log = Log { epoch: 7, seq: 1, ..Log::default() };
+                let found = Ok(Arc::new(log.info(&room)));
+                self.worker.on_mail(ToWorker::Room { room, found });
+            }
+        }
+        socket
+    }
+
+    /// A client that said this.
+    fn caller(&mut self, request: &str) -> TcpStream {
         let mut socket = TcpStream::connect(self.address).unwrap();
         socket.write_all(request.as_bytes()).unwrap();
         while self.worker.conns.is_empty() {
@@ -83,13 +98,6 @@ impl Still {
         let slot = self.worker.conns.iter().next().unwrap().0;
         // The request is in the socket: loopback hands it over within the write.
         self.worker.turn(slot, true, true, false);
-        for link in self.ends.owner.take(Some(std::time::Instant::now()), || true).links {
-            if let ToOwner::Subscribe { room, .. } = link {
-                let log = Log { epoch: 7, seq: 1, ..Log::default() };
-                let found = Ok(Arc::new(log.info(&room)));
-                self.worker.on_mail(ToWorker::Room { room, found });
-            }
-        }
         socket
     }
 
@@ -145,6 +153,28 @@ fn what_is_written_to_a_vanished_stream_is_given_up_by_the_kernel_in_time() {
     assert!(accepted.keepalive().unwrap());
     let probes = accepted.tcp_keepalive_time().unwrap() + accepted.tcp_keepalive_interval().unwrap();
     assert!(probes >= unacked && probes <= GONE_WITHIN, "{probes:?}: the second look finds {unacked:?} passed");
+}
+
+#[test]
+fn f31_a_turn_that_fails_costs_its_own_connection_and_no_other() {
+    let mut still = still();
+    let mut broken = still.viewer("GET /v1/rooms/r/sse HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let slot = still.worker.conns.iter().next().unwrap().0;
+    let mut other = TcpStream::connect(still.address).unwrap();
+    while still.worker.conns.len() < 2 {
+        still.worker.accept(0);
+    }
+    let beside = still.worker.conns.iter().map(|(slot, _)| slot).find(|other| *other != slot).unwrap();
+    still.worker.guarded(slot, |_| panic!("an assertion that does not hold"));
+    assert!(!still.worker.conns.contains(slot), "its socket is closed");
+    assert_eq!(still.worker.rooms[still.worker.room_ids[&room("r")]].seats.len(), 0, "its seat is free");
+    assert_eq!(still.worker.shared.metrics.assertions_failed.load(std::sync::atomic::Ordering::Relaxed), 1);
+    broken.read_to_end(&mut Vec::new()).unwrap();
+    other.write_all(b"GET /v1/rooms/r/sse HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    still.worker.turn(beside, true, true, false);
+    let mut said = [0; 12];
+    other.read_exact(&mut said).unwrap();
+    assert_eq!(&said, b"HTTP/1.1 200");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::{Http, Stage, stage, stage_behind};
 use crate::gateway::StreamLimits;
+use crate::link::bundles::Limits as StreamLimit;
 use crate::metrics::Refused;
 
 impl Stage {
@@ -57,7 +58,7 @@ fn r59_a_third_poll_of_a_user_is_told_to_wait_and_a_newer_one_of_a_tab_takes_its
 
 #[test]
 fn r59_an_address_has_its_polls_whoever_they_are_of() {
-    let limits = StreamLimits { per_user: 64, per_address: 64, total: None, per_room: None };
+    let limits = StreamLimits { each: StreamLimit { per_user: 64, per_address: 64 }, total: None, per_room: None };
     let stage = stage_behind(2, limits, &["127.0.0.1"], false);
     let since = stage.score("a", 0).value();
     let from = |address: &str| format!("X-Forwarded-For: {address}\r\n");

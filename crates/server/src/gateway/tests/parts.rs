@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::{Http, Stage, WAIT, Ws, room, stage, stage_of, stage_with};
 use crate::gateway::StreamLimits;
+use crate::link::bundles::Limits as StreamLimit;
 use crate::link::{Batch, Piece, ToWorker, Won};
 use crate::metrics::{Hop, read};
 
@@ -257,7 +258,7 @@ fn a_followed_author_is_likelier_from_the_moment_one_follows() {
 
 #[test]
 fn viewers_with_the_same_part_share_a_frame() {
-    let limits = StreamLimits { per_user: 3, per_address: 200, total: None, per_room: None };
+    let limits = StreamLimits { each: StreamLimit { per_user: 3, per_address: 200 }, total: None, per_room: None };
     let stage = stage_with(1, limits);
     wide(&stage, "a", Preset::Chat);
     let mut viewers: Vec<Ws> = (0..60).map(|n| stage.ws_as("a", &format!("viewer-{n}"))).collect();

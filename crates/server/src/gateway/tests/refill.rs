@@ -7,10 +7,11 @@ use serde_json::Value;
 
 use super::{Stage, Ws, stage_with};
 use crate::gateway::StreamLimits;
+use crate::link::bundles::Limits as StreamLimit;
 use crate::metrics::Resumed;
 
 fn stage() -> Stage {
-    stage_with(1, StreamLimits { per_user: 99, per_address: 99, total: None, per_room: None })
+    stage_with(1, StreamLimits { each: StreamLimit { per_user: 99, per_address: 99 }, total: None, per_room: None })
 }
 
 impl Stage {

@@ -1,6 +1,7 @@
-//! Bytes of what operators ask of gateways, and of how a rate is shared out.
+//! Bytes of what operators ask of gateways, and of how limits are shared out.
 
 use grandstand_core::admission::Limit;
+use grandstand_core::bundles::{Bundle, LIMITED};
 use grandstand_core::places;
 use grandstand_core::time::Wall;
 
@@ -43,9 +44,18 @@ impl Writer<'_> {
         self.u32(share.port.number);
         self.flag(share.port.leaves);
     }
+
+    pub(super) fn bundle(&mut self, Bundle { limited, key }: Bundle) {
+        self.one_of(&LIMITED, &limited);
+        self.u64(key);
+    }
 }
 
 impl Reader<'_> {
+    pub(super) fn bundle(&mut self) -> Read<Bundle> {
+        Ok(Bundle { limited: self.one_of(&LIMITED)?, key: self.u64()? })
+    }
+
     pub(super) fn order(&mut self) -> Read<Order> {
         Ok(Order {
             what: match self.u8()? {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use grandstand_core::access::{Access, Revoked, Term};
 use grandstand_core::admission::Limit;
+use grandstand_core::bundles::{Bundle, Here, LIMITED, There};
 use grandstand_core::ids::{Epoch, EpochSpan, EventId, Partition, Position, Pseq, Revision, Seq};
 use grandstand_core::likes::{Frame, RoomLikes, Round};
 use grandstand_core::names::{ClientMsgId, Key, LikeKind, RoomId, UserId};
@@ -205,6 +206,8 @@ fn ups() -> Vec<Up> {
         Up::Pass { to: To::Worker(WorkerId::of(1, 2)), mail: renewed(None) },
         Up::Pass { to: To::Others, mail: ToWorker::EndLine { line: 7 } },
         Up::Places(places::Word { number: u32::MAX, full: true }),
+        Up::Bundles(LIMITED.map(|limited| Here { bundle: Bundle { limited, key: u64::MAX }, n: 3, many: true }).into()),
+        Up::Bundles(vec![Here { bundle: Bundle { limited: LIMITED[0], key: 0 }, n: 0, many: false }]),
         Up::Report(Report { numbers: vec![0, u64::MAX], link, taken, rooms }),
         Up::Report(Report { numbers: vec![], link, taken, rooms: many }),
         Up::Likes(Frame { from: Some((u64::MAX, 1)), round: Round { span: Duration::from_millis(100), rooms: likes } }),
@@ -338,6 +341,8 @@ fn downs() -> Vec<Down> {
         Down::Status(Status { epoch: Epoch::new(7), ..status.clone() }),
         Down::Status(status),
         Down::Elsewhere(elsewhere),
+        Down::Bundles(LIMITED.map(|limited| There { bundle: Bundle { limited, key: 7 }, n: Some(u32::MAX) }).into()),
+        Down::Bundles(vec![There { bundle: Bundle { limited: LIMITED[0], key: 0 }, n: None }]),
         Down::Order(order(Ordered::Admission(None))),
         Down::Order(order(Ordered::Admission(Some(Limit { per_second: 0, burst: 1 })))),
         Down::Order(order(Ordered::Drain(Duration::from_secs(3_600)))),
