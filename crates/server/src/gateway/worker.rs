@@ -558,7 +558,10 @@ impl Worker {
         if bytes.is_empty() {
             return;
         }
-        let sent = conn.send(bytes);
+        let sent = match conn.kind {
+            Kind::Http(_) => conn.send_answer(bytes),
+            _ => conn.send(bytes),
+        };
         // A page is as long as it is; a viewer is told little by little and has no claim to more.
         let overfull = matches!(conn.kind, Kind::Viewer(_)) && conn.out.len() > super::conn::UNWRITTEN_MAX;
         if sent == Sent::Broken || overfull {

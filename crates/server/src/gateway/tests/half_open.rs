@@ -17,7 +17,7 @@ use crate::clock;
 use crate::gateway::worker::Worker;
 use crate::gateway::{Deps, Serves, Settings, Shared, StreamLimits, listener};
 use crate::link::bundles;
-use crate::link::{Delay, ShardEnds, ShardHandle, Tallies, ToOwner, ToWorker, WorkerId, Workers};
+use crate::link::{Delay, HttpPart, ShardEnds, ShardHandle, Tallies, ToOwner, ToWorker, WorkerId, Workers};
 use crate::metrics::Metrics;
 
 /// What docs/protocol.md lets a client rely on.
@@ -175,6 +175,25 @@ fn f31_a_turn_that_fails_costs_its_own_connection_and_no_other() {
     let mut said = [0; 12];
     other.read_exact(&mut said).unwrap();
     assert_eq!(&said, b"HTTP/1.1 200");
+}
+
+#[test]
+fn a_long_answer_to_a_caller_on_this_machine_leaves_at_once_and_its_buffer_is_given_back() {
+    let answer = |n_bytes: usize| {
+        let (head, ()) = http::Response::new(()).into_parts();
+        HttpPart::Whole { head, body: vec![b'x'; n_bytes].into() }
+    };
+    let mut still = still();
+    let mut socket = still.caller("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let slot = still.worker.conns.iter().next().unwrap().0;
+    still.worker.on_http_part(slot, answer(100_000));
+    let conn = &mut still.worker.conns[slot];
+    assert!(conn.out.is_empty(), "{} bytes wait for the caller to read", conn.out.len());
+    let accepted = SockRef::from(&*conn.socket.source().expect("a socket of its own"));
+    assert_eq!(accepted.send_buffer_size().unwrap(), 64 * 1024, "what comes next on it is bounded as ever");
+    let mut said = vec![0; 100_000];
+    socket.read_exact(&mut said).unwrap();
+    assert!(said.starts_with(b"HTTP/1.1 200"));
 }
 
 #[test]
