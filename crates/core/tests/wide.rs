@@ -40,13 +40,23 @@ struct Stand {
     fates: Vec<(EventId, Fate)>,
     asked: Vec<u64>,
     tag: u64,
+    /// The clock of the wall stands still at this.
+    stuck: Wall,
 }
 
 impl Stand {
     fn new(winners: usize) -> Stand {
         let mut owner = Owner::new(Stand::settings(winners), Mono(0), Wall(WALL));
         owner.start(Epoch::new(1).unwrap());
-        Stand { owner, now: Mono(0), log: Vec::new(), fates: Vec::new(), asked: Vec::new(), tag: 0 }
+        Stand {
+            owner,
+            now: Mono(0),
+            log: Vec::new(),
+            fates: Vec::new(),
+            asked: Vec::new(),
+            tag: 0,
+            stuck: Wall(u64::MAX),
+        }
     }
 
     fn settings(winners: usize) -> Settings {
@@ -74,11 +84,23 @@ impl Stand {
         stand
     }
 
+    /// The next owner begins from the rooms as the last one left them, and reads nothing.
+    fn crash_at_a_checkpoint(mut self, winners: usize) -> Stand {
+        let (log, rooms) = self.owner.take_checkpoint();
+        let mut owner = Owner::new(Stand::settings(winners), self.now, self.wall());
+        owner.restore_log(log);
+        rooms.into_iter().for_each(|room| owner.restore_room(room));
+        owner.start(Epoch::new(self.log.last().unwrap().epoch.value() + 1).unwrap());
+        let mut stand = Stand { owner, fates: Vec::new(), asked: Vec::new(), ..self };
+        stand.commit();
+        stand
+    }
+
     fn is_wide(&self) -> bool {
         self.owner.room(&room()).is_some_and(|view| view.wide)
     }
     fn wall(&self) -> Wall {
-        Wall(WALL + self.now.0 / 1_000)
+        Wall(WALL + self.now.0 / 1_000).min(self.stuck)
     }
 
     /// Whatever waits is written; the answers come out.
@@ -661,6 +683,22 @@ fn what_waits_in_a_window_survives_a_crash_and_nothing_is_shown_twice() {
     let mut stand = stand.crash(8);
     stand.pass(Duration::from_secs(1));
     assert_eq!(stand.texts().len(), 5);
+}
+
+#[test]
+fn no_window_of_the_next_owner_has_the_number_of_one_before_though_the_clock_stands_still() {
+    let mut stand = Stand::wide(1);
+    stand.stuck = stand.wall();
+    for owner in 0..4 {
+        for n in 0..3 {
+            stand.raw(&format!("u{n}"), &format!("k{owner}"), &format!("text {n} of owner {owner}"));
+            stand.pass(WINDOW);
+        }
+        stand = if owner % 2 == 0 { stand.crash(1) } else { stand.crash_at_a_checkpoint(1) };
+    }
+    let windows: Vec<u64> = stand.shown().iter().map(|(_, won)| won.expect("it won").window.0).collect();
+    assert_eq!(windows.len(), 12);
+    assert!(windows.is_sorted_by(|a, b| a < b), "{windows:?}");
 }
 
 #[test]

@@ -18,6 +18,7 @@ pub struct Scenario {
 const FILES: &[(&str, &str)] = &[
     ("a-block-among-winners", include_str!("../scenarios/a-block-among-winners.txt")),
     ("a-new-owner-with-something-to-say", include_str!("../scenarios/a-new-owner-with-something-to-say.txt")),
+    ("a-window-number-twice", include_str!("../scenarios/a-window-number-twice.txt")),
     ("overtaken-take-over", include_str!("../scenarios/overtaken-take-over.txt")),
     ("slow-mode-across-a-clock-jump", include_str!("../scenarios/slow-mode-across-a-clock-jump.txt")),
     ("slow-mode-and-a-comment-on-its-way", include_str!("../scenarios/slow-mode-and-a-comment-on-its-way.txt")),

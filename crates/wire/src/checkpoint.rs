@@ -20,6 +20,7 @@ use grandstand_core::owner::view::{Gifts, Retracted, RoomView};
 use grandstand_core::record::{Ban, Body, Record};
 use grandstand_core::reports::{Reported, Reports};
 use grandstand_core::revision::{Ledger, Line, Row, Seen};
+use grandstand_core::sampler::pick::WindowNumber;
 use grandstand_core::time::Wall;
 
 use crate::proto::{Broken, Decoder, Encoder};
@@ -222,6 +223,7 @@ pub fn encode_room(room: &RoomCheckpoint, out: &mut Vec<u8>) {
         }
         e.number(16, view.retracted.all.map_or(0, EventId::value));
         e.bool(17, view.wide);
+        e.number(18, view.window.0);
         record::encode_totals(30, &view.likes, e);
         for (key, combo) in view.combos.open() {
             nested(e, 35, |e| encode_combo(key, combo, e));
@@ -295,6 +297,7 @@ pub fn decode_room(bytes: &[u8]) -> Result<RoomCheckpoint, Fault> {
         since: BTreeMap::new(),
     };
     view.wide = d.bool(17)?;
+    view.window = WindowNumber(d.number(18)?);
     view.likes = record::decode_totals(30, &mut d)?;
     let combos = pairs(&mut d, 35, decode_combo)?;
     if !combos.is_empty() {

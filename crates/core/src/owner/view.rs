@@ -17,6 +17,7 @@ use crate::planted::planted;
 use crate::record::{Audience, Ban, Body, End, Lane, Record, RetractTarget, Room};
 use crate::reports::Reports;
 use crate::revision::{CurrentScore, Ledger};
+use crate::sampler::pick::WindowNumber;
 use crate::slow_mode::SlowMode;
 use crate::time::Wall;
 
@@ -56,6 +57,8 @@ pub struct RoomView {
     pub policy_version: u32,
     /// Comments go through its window.
     pub wide: bool,
+    /// The highest of the windows whose winners were shown; 0: none was. No later one has its number, though its winners are retracted.
+    pub window: WindowNumber,
     /// Comments accepted since the room was made.
     pub accepted: u64,
     /// The newest comments that may be shown, oldest first.
@@ -178,6 +181,7 @@ impl RoomView {
             pseq: Pseq(0),
             policy_version: 1,
             wide: false,
+            window: WindowNumber(0),
             accepted: 0,
             recent: VecDeque::new(),
             pinned: Vec::new(),
@@ -246,7 +250,10 @@ impl RoomView {
             self.pseq = self.pseq.max(pseq);
         }
         match &record.body {
-            Body::Comment(_) => {
+            Body::Comment(comment) => {
+                if let Some(won) = &comment.won {
+                    self.window = self.window.max(won.window);
+                }
                 // A winner was counted when it was said.
                 self.accepted += u64::from(record.raw_id().is_none());
                 if record.lane() == Some(Lane::Comment) && record.audience == Audience::Everyone {

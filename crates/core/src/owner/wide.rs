@@ -787,7 +787,7 @@ impl Owner {
         let weights = view.settings.sampling.weights.clone();
         let number = wide.window.number();
         wide.window = Window::new(window::Settings { weights, ..self.settings.window.clone() }, seed);
-        wide.window.skip_to(number + 1);
+        wide.window.skip_to(number.max(view.window.0) + 1);
         for record in view.recent.iter() {
             if let (Body::Comment(comment), Some(user)) = (&record.body, &record.user) {
                 wide.known.shown(record.event_id(), user);
