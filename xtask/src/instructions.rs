@@ -78,7 +78,8 @@ fn faults(known: &BTreeMap<String, u64>, counts: &BTreeMap<String, u64>) -> Vec<
 fn count(root: &Path) -> Result<BTreeMap<String, u64>> {
     valgrind()?;
     let build = ["build", "--profile", "ci", "--locked", "-q", "-p", "grandstand-server", "--example", "instructions"];
-    call(Command::new("cargo").current_dir(root).args(build))?;
+    // Built in parts it is inlined otherwise, and is another program.
+    call(Command::new("cargo").current_dir(root).args(build).env("CARGO_INCREMENTAL", "0"))?;
     let program = target(root).join("ci/examples/instructions");
     let listed = Command::new(&program).output().with_context(|| program.display().to_string())?;
     let mut counts = BTreeMap::new();
