@@ -27,6 +27,8 @@ module.exports = ({ open, check, live, say, shows, screens, token }) => {
   });
   const inked = (page, wanted) => page.waitForFunction((wanted) => {
     const canvas = document.querySelector('#wall canvas');
+    // Before its first frame it has no size, and nothing on it.
+    if (canvas.width === 0 || canvas.height === 0) return !wanted;
     const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
     return data.some((value, at) => at % 4 === 3 && value > 128) === wanted;
   }, wanted, { polling: 100 });
