@@ -2,16 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ENTRIES_MAX, Store } from './built.mjs';
-import { Browser, Clock, Page, Server, chance, roomIn } from './world.mjs';
-
-const RUNGS = ['websocket', 'sse', 'poll'];
-
-function world(seed = 1) {
-  const draw = chance(seed);
-  const clock = new Clock();
-  const server = new Server(clock, draw);
-  return { draw, clock, server };
-}
+import { Browser, Page, RUNGS, roomIn, world } from './world.mjs';
 
 const tokenOf = (sub, n = 0) => `x.${btoa(JSON.stringify({ sub, name: sub.toUpperCase(), n })).replaceAll('=', '')}.x`;
 const never = () => new Promise(() => {});

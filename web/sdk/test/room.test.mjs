@@ -2,16 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { statusText } from './built.mjs';
-import { Browser, Clock, Page, Server, chance, roomIn } from './world.mjs';
-
-const RUNGS = ['websocket', 'sse', 'poll'];
-
-function world(seed = 1) {
-  const draw = chance(seed);
-  const clock = new Clock();
-  const server = new Server(clock, draw);
-  return { draw, clock, server };
-}
+import { Browser, Page, RUNGS, roomIn, world } from './world.mjs';
 
 /** A room and what it heard. */
 function watch({ server, draw }, options) {

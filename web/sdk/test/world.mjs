@@ -249,6 +249,16 @@ class Wire {
   }
 }
 
+export const RUNGS = ['websocket', 'sse', 'poll'];
+
+/** A server and its clock, from one seed. */
+export function world(seed = 1) {
+  const draw = chance(seed);
+  const clock = new Clock();
+  const server = new Server(clock, draw);
+  return { draw, clock, server };
+}
+
 /** A room in that world. */
 export function roomIn(server, draw, options = {}) {
   const { clock } = server;
