@@ -145,20 +145,18 @@ module.exports = ({ open, check, live, say, shows, screens, token, alone }) => {
       const club = await elsewhere(() => `<!doctype html><title>club</title><style>body{margin:0;background:#345}</style><iframe title="room" src="${framed}" width="360" height="420"></iframe>`);
       try {
         await alone(() => [`embed.origins=${club.origin}`], async (listed) => {
+          const isKeptOut = async (address) => {
+            framed = address;
+            const page = await open(browser, 'about:blank');
+            const refused = page.waitForEvent('console', (m) => /frame-ancestors/.test(m.text()));
+            await page.goto(club.origin);
+            await refused;
+            await page.context().close();
+          };
           // Not on the list: the browser keeps it out.
-          framed = `${url}/embed/framed`;
-          const outside = await open(browser, 'about:blank');
-          const refused = outside.waitForEvent('console', (m) => /frame-ancestors/.test(m.text()));
-          await outside.goto(club.origin);
-          await refused;
-          await outside.context().close();
+          await isKeptOut(`${url}/embed/framed`);
           // The room page itself is in nobody's frame, whoever is listed.
-          framed = `${listed.url}/rooms/framed`;
-          const whole = await open(browser, 'about:blank');
-          const kept = whole.waitForEvent('console', (m) => /frame-ancestors/.test(m.text()));
-          await whole.goto(club.origin);
-          await kept;
-          await whole.context().close();
+          await isKeptOut(`${listed.url}/rooms/framed`);
 
           framed = `${listed.url}/embed/framed`;
           const page = await open(browser, 'about:blank');
