@@ -416,8 +416,7 @@ def one_of_four(name: str, kills: bool) -> None:
     with Server(BINARY, args=["--gateways", "4"]) as server:
         token = server.token("ops", "region-ops")
         words = ["--viewers", str(viewers), "--connect-rate", "1500", "--rate", "5", "--score-rate", "1", "--seconds", "60"]
-        # A process that is killed takes with it what it counted in its last second.
-        run = begin_load(server, *words, books=not kills)
+        run = begin_load(server, *words)
         streams = lambda listed: sum(gateway["load"]["streams"] for gateway in listed)  # noqa: E731
 
         def until(what: str, holds: object, within: float = 60) -> float:
